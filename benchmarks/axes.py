@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 
 from benchmarks.facts import write
-from dietcode.bench.compare import interleave
+from dietcode.bench.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead
@@ -162,6 +162,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
         "with": pair.with_it.kernel.name,
         "gflops": {name: flops / value / 1e9 for name, value in secs.items()},
         "gain": secs["without"] / secs["with"],
+        "disturbed": secs.disturbed,
     }
 
 

@@ -26,8 +26,7 @@ from dietcode.runtime.manifest import REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.target.cpu import CpuTarget
 
-_COPY, _CALM = "copy", "calm"
-_CALM_ELEMENTS = 1 << 18
+_COPY = "copy"
 _FLOAT_BYTES = 4
 _MODULES = {4: torch.nn.LSTMCell, 3: torch.nn.GRUCell}
 
@@ -68,6 +67,7 @@ def _record(operator: Operator, folder: Path, record: Mapping[str, Any]) -> dict
     num_bytes = record.get("bytes", 0)
     found = {
         "shape_vars": record["shape_vars"],
+        "disturbed": record["disturbed"],
         "micro_kernel": record["micro_kernel"],
         "secs": secs | record.get("probe_secs", {}),
         "predicted_secs": flops / record["predicted_gflops"] / 1e9,
@@ -85,15 +85,10 @@ def _record(operator: Operator, folder: Path, record: Mapping[str, Any]) -> dict
 
 
 def _copies(num_bytes: int) -> dict[str, Callable[[], Any]]:
-    """Return a copy that moves as many bytes, half of them read, and one that is the same at every instance.
-
-    The latter tells when something else ran: OpenMP's team then takes milliseconds for it.
-    """
-    calm = torch.ones(_CALM_ELEMENTS)
-    beside = torch.empty_like(calm)
+    """Return a copy that moves as many bytes, half of them read."""
     source = torch.ones(max(1, num_bytes // 2 // _FLOAT_BYTES))
     target = torch.empty_like(source)
-    return {_COPY: lambda: target.copy_(source), _CALM: lambda: beside.copy_(calm)}
+    return {_COPY: lambda: target.copy_(source)}
 
 
 def _cell(operator: Operator, compiled: bool) -> Binder:

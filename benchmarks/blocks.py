@@ -26,14 +26,12 @@ import numpy as np
 import yaml
 
 from benchmarks.block_rows import ROWS, TableRow
-from benchmarks.facts import facts, write
+from benchmarks.facts import calm, facts, write
 from dietcode.runtime.manifest import sha256_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "benchmarks" / "blocks"
 RESULT = ROOT / "benchmarks" / "results" / "blocks.json"
-_DISTURBED = 4.0  # of a small copy over the fastest of the same
-_MOST_DISTURBED = 0.25  # of the instances, which do not count
 Record = dict[str, Any]
 
 
@@ -98,25 +96,14 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     command = [sys.executable, "-m", "benchmarks.block_worker", name, str(BUILD), str(scratch), *options]
     subprocess.run(command, cwd=ROOT, check=True)
     records = json.loads(scratch.read_text())
-    calm = [record["secs"].pop("calm") for record in records]
-    disturbed = [
-        record["shape_vars"] for record, secs in zip(records, calm, strict=True) if _is_slow(secs, calm)
-    ]
-    records = [record for record in records if record["shape_vars"] not in disturbed]
-    if len(disturbed) > _MOST_DISTURBED * len(calm):
-        print(f"{name}: something else ran, nothing is kept; run it again", flush=True)
-        return
+    disturbed = [record["shape_vars"] for record in records if record["disturbed"]]
+    records = calm(records, name)
     known = {key: value for key, value in facts().items() if key in ("commit", "date")}
     result = known | {"library": digest} | summary(row, records)
     result |= {"disturbed": disturbed, "instances": records}
     path.write_text(json.dumps(result, indent=1) + "\n")
     scratch.unlink()
     print(line(name, result), flush=True)
-
-
-def _is_slow(secs: float, others: Sequence[float]) -> bool:
-    """Return whether a small copy tells that something else ran."""
-    return secs > _DISTURBED * min(others)
 
 
 def _result(name: str) -> Path:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 import torch._inductor.config
 
-from benchmarks.facts import write
-from dietcode.bench.compare import interleave
+from benchmarks.facts import calm, write
+from dietcode.bench.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
@@ -41,7 +41,7 @@ def main() -> None:
     for folder in arguments.folders:
         cell = Cell(load(folder))
         rows = [cell.measure(int(number), arguments.rounds) for number in arguments.rows.split(",")]
-        ratios = [row["ratio"] for row in rows]
+        ratios = [row["ratio"] for row in calm(rows, folder.name)]
         mean = float(np.exp(np.mean(np.log(ratios))))
         print(f"{folder.name}: {mean:.2f} × of PyTorch's best, {min(ratios):.2f} at worst")
         found[folder.name] = {"rows": rows, "geometric_mean": mean, "worst": min(ratios)}
@@ -99,7 +99,8 @@ class Cell:
             paths = {"torch-eager": eager, "torch-compile-freezing": compiled}
             secs = interleave({"dietcode": lambda: self.call(*tensors)} | paths, rounds)
         best = min(paths, key=lambda name: secs[name])
-        return {"rows": rows, "secs": secs, "best": best, "ratio": secs[best] / secs["dietcode"]}
+        ratio = secs[best] / secs["dietcode"]
+        return {"rows": rows, "secs": secs, "best": best, "ratio": ratio, "disturbed": secs.disturbed}
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

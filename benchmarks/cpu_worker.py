@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.roofline import Roofline
-from dietcode.bench.compare import bench, interleave, spread
+from dietcode.bench.compare import bench, spread
 from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.turns import interleave
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.tvm_threads import set_num_threads
@@ -71,7 +72,9 @@ def beside(folder: Path, num_instances: int, rounds: int, passes: int) -> dict[s
 
 
 def _middle(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One record of several passes: the median of each path, the largest error."""
+    """One record of several passes, of the calm ones if there are any: medians, and the largest error."""
+    worst = max(r["max_rel_error"] for r in records)
+    records = [r for r in records if not r["disturbed"]] or records
 
     def median(name: str) -> dict[str, float]:
         return {path: float(np.median([r[name][path] for r in records])) for path in records[0][name]}
@@ -84,7 +87,7 @@ def _middle(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "vendor_gflops": vendors[best],
         "vendors": vendors,
         "probe_secs": median("probe_secs"),
-        "max_rel_error": max(r["max_rel_error"] for r in records),
+        "max_rel_error": worst,
     }
 
 
@@ -148,7 +151,7 @@ def alone(folder: Path, num_instances: int, rounds: int) -> dict[str, Any]:
             arrays[name] = constants.setdefault((name, shapes[name]), array) if is_constant else array
         secs = interleave({name: bind(arrays) for name, bind in paths.items()}, rounds)
         rates = {name: row["flops"] / value / 1e9 for name, value in secs.items()}
-        rows.append({"shape_vars": row["shape_vars"], "vendors": rates})
+        rows.append({"shape_vars": row["shape_vars"], "vendors": rates, "disturbed": secs.disturbed})
         print("  alone", rows[-1], flush=True)
     return {"vendor_alone": rows}
 

@@ -6,9 +6,11 @@ import datetime
 import importlib.metadata
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dietcode.bench.disturbance import undisturbed_of
 from dietcode.runtime.cpu import available_cores, cpu_model
 
 
@@ -30,6 +32,23 @@ def facts() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "versions": versions,
     }
+
+
+def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
+    """Return the rows that figures are of: those without ``disturbed``, see `dietcode.bench.disturbance`.
+
+    Raises
+    ------
+    SystemExit
+        Half of the rows or more were disturbed: the others stand for nothing.
+    """
+    kept = undisturbed_of(rows, lambda row: row.get("disturbed"))
+    disturbed = [row["disturbed"] for row in rows if row.get("disturbed")]
+    if disturbed:
+        print(f"{what}: {len(disturbed)} of {len(rows)} rows were disturbed ({disturbed[0]})", flush=True)
+    if rows and not kept:
+        raise SystemExit(f"{what}: no figure is written; run it again when nothing else runs")
+    return kept
 
 
 def _git(*arguments: str) -> str:

@@ -19,10 +19,11 @@ import torch
 
 import dietcode
 from benchmarks.cpu import BUILD, ROOT
-from benchmarks.facts import write
+from benchmarks.facts import calm, write
 from benchmarks.roofline import Roofline
-from dietcode.bench.compare import interleave, spread
+from dietcode.bench.compare import spread
 from dietcode.bench.operator import Operator
+from dietcode.bench.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
@@ -48,7 +49,7 @@ def main() -> None:
             for _ in range(arguments.passes)
         ]
         rows = [middle(rows) for rows in zip(*sweeps, strict=True)]
-        geomean = float(np.exp(np.mean([np.log(row["kept"]) for row in rows])))
+        geomean = float(np.exp(np.mean([np.log(row["kept"]) for row in calm(rows, fused)])))
         results.append({"plain": plain, "fused": fused, "kept": geomean, "instances": rows})
         print(f"{fused}: {geomean:.3f} of the throughput of {plain}, extra bytes taken off", flush=True)
     write(ROOT / "benchmarks" / "results" / "fused.json", {"pairs": results})
@@ -75,13 +76,15 @@ def compare(plain: str, fused: str, roofline: Roofline, num_instances: int, roun
                 "extra_bytes": extra,
                 "read_bytes_per_sec": bandwidth,
                 "kept": kept,
+                "disturbed": secs.disturbed,
             }
         )
     return rows
 
 
 def middle(rows: Sequence[Row]) -> Row:
-    """One instance's row of several passes: the one whose share is the median."""
+    """One instance's row of several passes: the one whose share is the median of those that were calm."""
+    rows = [row for row in rows if not row["disturbed"]] or rows
     row = sorted(rows, key=lambda row: float(row["kept"]))[len(rows) // 2]
     ratio = row["plain_secs"] / row["fused_secs"]
     print(f"  {row['shape_vars']} {ratio:.3f}, extra bytes taken off {row['kept']:.3f}", flush=True)

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 
 import dietcode
-from benchmarks.facts import write
+from benchmarks.facts import calm, write
 from benchmarks.model_guard import guarded
 from benchmarks.model_peers import peers, write_aoti, write_onnx
-from dietcode.bench.compare import interleave
+from dietcode.bench.turns import interleave
 from dietcode.models.exporting import export
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.models.executable import KernelStep
@@ -126,7 +126,7 @@ def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any, si
         _row(own, paths, missing, static.get(one), _args(example, config, one), one, arguments.rounds)
         for one in sizes
     ]
-    ratios = [row["ratio"] for row in rows]
+    ratios = [row["ratio"] for row in calm(rows, arguments.example)]
     mean = float(np.exp(np.mean(np.log(ratios))))
     print(f"{arguments.example}: {mean:.2f} × of the best other, {min(ratios):.2f} at worst")
     facts = {"rows": rows, "geometric_mean": mean, "worst": min(ratios), "load_secs": load_secs}
@@ -177,6 +177,7 @@ def _row(
     ratio, own_secs = secs[best] / secs["dietcode"], secs["dietcode"]
     kernels = _kernel_secs(own, args)
     facts = {"secs": secs, "best": best, "ratio": ratio, "first_secs": first_secs, "error": error}
+    facts["disturbed"] = secs.disturbed
     facts |= {"kernel_secs": kernels["kernels"], "host_secs": kernels["host"], "alone_secs": kernels["call"]}
     others = ", ".join(f"{name} {one * 1e3:.2f}" for name, one in secs.items() if name != "dietcode")
     print(

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import write
+from benchmarks.facts import calm, write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.seed import run_seed
@@ -176,6 +176,7 @@ def measure(
             "dietcode_gflops": rates["dietcode"],
             "ratio": rates["dietcode"] / rates["metaschedule"],
             "max_rel_errors": found["errors"],
+            "disturbed": found["disturbed"],
         }
         | ({"vendors": {name: rates[name] for name in found["vendors"]}} if vendors else {})
     )
@@ -226,6 +227,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     measured = [row for row in rows if "ratio" in row]
     if not measured:
         return {"num_failed": len(rows)}
+    num_failed = len(rows) - len(measured)
+    measured = calm(measured, "the summary")
     ratios = np.array([row["ratio"] for row in measured])
     worst = int(ratios.argmin())
     secs = [row["tuning_secs"] for row in measured]
@@ -236,7 +239,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "max_rel_error": max(max(row["max_rel_errors"].values()) for row in measured),
         "metaschedule_trials": sum(row["trials"] for row in measured),
         "metaschedule_secs": None if None in secs else sum(secs),
-        "num_failed": len(rows) - len(measured),
+        "num_failed": num_failed,
     }
 
 

@@ -1,11 +1,13 @@
-"""Programs beside eager PyTorch, instance by instance, and beside DyNet with automatic batching.
+"""Programs beside eager PyTorch, instance by instance or batched by hand, DyNet, and a recursion.
 
     dietcode compile examples/programs/tree_lstm.py:encode --samples samples -o build/benchmarks/tree_lstm
     python -m benchmarks.programs build/benchmarks tree_lstm birnn … [--batches 8,64] [--threads 2]
 
-A bundle lies in a folder of its example's name. Results are compared with eager ones first;
-calls of all sides take turns, and the medians of the rounds count. DyNet computes on one thread;
-`pip install DyNet38==2.2`, and without it it is left out. Writes ``benchmarks/results/programs.json``.
+A bundle lies in a folder of its example's name; that of the recursion of `benchmarks.program_recursion`,
+where there is one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
+take turns, and the medians of the rounds count. DyNet computes on one thread; `pip install DyNet38==2.2`, and
+without it it is left out. Writes ``benchmarks/results/programs.json``, or with ``--append`` the rows that
+this file does not have yet of the same commit.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,8 +26,9 @@ import numpy as np
 import torch
 
 from benchmarks.facts import facts, write
+from benchmarks.program_peers import calls_by_hand, calls_of_recursion
 from benchmarks.programs_dynet import PROGRAMS
-from dietcode.bench.compare import interleave
+from dietcode.bench.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 
@@ -47,6 +51,7 @@ def main() -> None:
     parser.add_argument("--batches", default="8,64")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=available_cores())
+    parser.add_argument("--append", action="store_true")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "programs.json")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -55,13 +60,27 @@ def main() -> None:
 
         dynet_config.set(mem=2048, autobatch=1)
     sys.path.insert(0, str(ROOT / "examples" / "programs"))
-    rows = []
+    rows = _rows_before(arguments.output) if arguments.append else []
+    there = {(row["program"], row["batch"]) for row in rows}
     for name in arguments.names:
         for batch in map(int, arguments.batches.split(",")):
+            if (name, batch) in there:
+                continue
             row = measured(name, arguments.folder / name, batch, arguments.rounds, arguments.threads)
             rows.append(row)
             print(row, flush=True)
             write(arguments.output, {**facts(), "threads": arguments.threads, "rows": rows})
+
+
+def _rows_before(output: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file; those of another commit are not mixed with new ones."""
+    if not output.exists():
+        return []
+    before = json.loads(output.read_text())
+    if before["commit"] != facts()["commit"]:
+        raise SystemExit(f"{output}: of {before['commit']}; this is {facts()['commit']}; measure all again")
+    found: list[dict[str, Any]] = before["rows"]
+    return found
 
 
 def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> dict[str, Any]:
@@ -85,6 +104,9 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
     }
     if importlib.util.find_spec("dynet_config") is not None and name in PROGRAMS:
         calls["dynet"] = PROGRAMS[name](program, instances)
+    calls |= calls_by_hand(name, program, instances)
+    if name == "tree_lstm":
+        calls |= calls_of_recursion(bundle.with_name(f"{name}_recursion"), instances, threads)
     wanted = arrays_of(calls["eager"]())
     errors = {side: _error(arrays_of(call()), wanted) for side, call in calls.items()}
     worst = max(errors.values())
@@ -101,6 +123,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
         "kernel_ms": 1e3 * sum(one.secs for one in runs),
         "runs_of_blocks": dict(Counter(one.block for one in runs)),
         "max_error": worst,
+        "disturbed": times.disturbed,
     }
 
 

@@ -25,7 +25,7 @@ class Weights:
         import dynet
 
         self.dynet, self._parameters = dynet, dynet.ParameterCollection()
-        self.modules = _modules_of(program.function)
+        self.modules = modules_of(program.function)
 
     def linear(self, module: Any, *names: str) -> list[Any]:
         """Return weights by their names, or those of a linear layer."""
@@ -40,7 +40,7 @@ class Weights:
         return self._parameters.lookup_parameters_from_numpy(module.weight.detach().numpy())
 
 
-def _modules_of(function: Any, found: dict[str, Any] | None = None) -> dict[str, Any]:
+def modules_of(function: Any, found: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return what a function and those that it calls close over, by name."""
     found = {} if found is None else found
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -48,7 +48,7 @@ def _modules_of(function: Any, found: dict[str, Any] | None = None) -> dict[str,
             found[name] = one = cell.cell_contents
             inner = getattr(one, "function", one)
             if hasattr(inner, "__code__"):
-                _modules_of(inner, found)
+                modules_of(inner, found)
     return found
 
 

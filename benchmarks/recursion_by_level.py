@@ -94,6 +94,29 @@ def tree_fc(w: Weights, levels: Levels, product: Callable[..., Linear]) -> Calla
     return run
 
 
+def tree_fc_of_tables(w: Weights, levels: Levels, product: Callable[..., Linear]) -> Callable[[Tensor], Any]:
+    """The same with the products of all words computed ahead, which the first level looks up."""
+    words, hidden = w["vectors"], w["join"].shape[0]
+    join = product(w["join"], w["join_bias"], relu=True)
+    left, right = words @ w["join"][:, :hidden].t() + w["join_bias"], words @ w["join"][:, hidden:].t()
+    above = list(levels)[1:]
+    first, end, children = next(iter(levels))
+    if int(children.max()) >= levels.num_leaves or any(int(c.min()) < first for _, _, c in above):
+        raise ValueError("a node has children that are no leaves beside leaves, or one child")
+
+    def run(ids: Tensor) -> Tensor:
+        states = levels.table(hidden)
+        below = ids[levels.order[children]]
+        own = torch.index_select(left, 0, below[0], out=states[first:end])
+        own.add_(right.index_select(0, below[1])).relu_()
+        for begin, stop, places in above:
+            rows = states.index_select(0, places.t().reshape(-1)).view(stop - begin, 2 * hidden)
+            states[begin:stop] = join(rows)
+        return states.index_select(0, levels.roots)
+
+    return run
+
+
 def tree_lstm(w: Weights, levels: Levels, product: Callable[..., Linear]) -> Callable[[Tensor], Any]:
     """Child-sum TreeLSTM."""
     hidden = w["forget_of_h"].shape[0]

@@ -143,6 +143,8 @@ def described(structure: Structure) -> dict[str, Any]:
 def products_of(kind: str, hidden: int, structure: Structure) -> float:
     """Return the FLOPs of the products that a model needs, where inputs are as wide as states.
 
+    Products of what depends on a word alone are needed once, not for each call.
+
     Parameters
     ----------
     kind : str
@@ -162,4 +164,11 @@ def products_of(kind: str, hidden: int, structure: Structure) -> float:
         "lstm": (3, 4 + 4, 0),
         "mv-rnn": (0, 0, 2 + hidden),
     }[kind]
-    return 2.0 * hidden**2 * (of_leaf * leaves + of_node * inner + of_child * edges)
+    of_words = {"tree-fc": 1, "mv-rnn": hidden}.get(kind, 0) * first_edges(structure)
+    return 2.0 * hidden**2 * (of_leaf * leaves + of_node * inner + of_child * edges - of_words)
+
+
+def first_edges(structure: Structure) -> int:
+    """Return the children of nodes that have leaves alone for children."""
+    begin, end = structure.first_level()
+    return int((structure.children[structure.order[begin:end]] >= 0).sum())

@@ -22,7 +22,7 @@ from benchmarks.facts import write
 from benchmarks.recursion import INPUTS, ROOT, hidden_of, inputs_of, weights_of
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, plain
 from benchmarks.recursion_inputs import batch_of, products_of
-from dietcode.bench.compare import interleave
+from dietcode.bench.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 
@@ -69,7 +69,7 @@ def measure(kind: str, bundles: list[Path], inputs: str, batch: int, arguments: 
     secs = interleave(calls, arguments.rounds)
     hidden = hidden_of(first)
     flops = products_of(kind, hidden, structure)
-    return {"hidden": hidden, "mflops": flops / 1e6, "secs": secs}
+    return {"hidden": hidden, "mflops": flops / 1e6, "secs": secs, "disturbed": secs.disturbed}
 
 
 def _peak_of(arguments: argparse.Namespace, path: str, inputs: str, batch: int) -> int:

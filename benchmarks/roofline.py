@@ -25,7 +25,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.bench.compare import interleave
+from dietcode.bench.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.tensors import aligned_empty
 from dietcode.search_space.tir import CPU, DTYPE, i64, load, small_buffer, splat, store

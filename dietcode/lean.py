@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from importlib.machinery import PathFinder
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+_LATER = "tvm.relax"
 _PLACE = str(Path(__file__).with_name("without_torch"))  # its `torch` cannot be imported
 
 
@@ -41,17 +47,79 @@ def children_without_torch() -> Iterator[None]:
 
 def leave_torch_out() -> None:
     """This process finds no PyTorch from now on, unless it has it already."""
-    leave_disco_out()
+    import_less_of_tvm()
     if "torch" not in sys.modules and _PLACE not in sys.path:
         sys.path.insert(0, _PLACE)
 
 
-def leave_disco_out() -> None:
-    """TVM does without its distributed runtime, which it tries to import and does not have.
+def import_less_of_tvm() -> None:
+    """This process imports a third less for TVM, unless it has it already.
 
-    Finding that out takes a quarter of a second: the error has a backtrace through all of the compiler.
+    TVM tries to import its distributed runtime, which it does not have; finding that out takes a quarter of a
+    second, since the error has a backtrace through all of the compiler. Relax, its language of whole models,
+    is imported once anything looks into it: nothing that builds or measures does.
     """
     sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type] # it cannot be imported
+    if _LATER not in sys.modules and _FindLater not in sys.meta_path:
+        sys.meta_path.insert(0, _FindLater)
+
+
+def collect_seldom() -> None:
+    """This process looks for garbage less often, which takes a tenth of the time of exports and imports.
+
+    What imports and graphs leave behind is hardly ever garbage.
+    """
+    gc.set_threshold(20_000, 50, 100)
+
+
+class _FindLater:
+    """Finds `_LATER` as a package that runs when it is looked into, or when a module of it is imported."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what the path has, loaded later; None for all other modules."""
+        spec = PathFinder.find_spec(name, path, target) if name == _LATER else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LoadLater(spec.loader)
+        return spec
+
+
+class _LoadLater(Loader):
+    """As `importlib.util.LazyLoader`, but several threads may look, and asking for the file is no look.
+
+    What goes through all modules, as Hypothesis and `inspect` do, asks for that.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._lock, self._runs = loader, threading.RLock(), False
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the loader itself does."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Have the module run when a name is looked up that it does not have yet."""
+        path = module.__path__
+        del module.__path__  # the import of a module in it asks for this first
+
+        def __getattr__(name: str) -> Any:  # noqa: N807 - the module's
+            if name.startswith("__") and name not in {"__path__", "__all__"}:
+                raise AttributeError(name)
+            with self._lock:  # of several threads one runs it, and the others wait
+                if self._runs:  # it looks for what it has not made yet
+                    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+                if "__getattr__" in vars(module):
+                    self._runs, module.__path__ = True, path
+                    try:
+                        self._loader.exec_module(module)
+                        del module.__getattr__
+                    finally:
+                        self._runs = False
+            return getattr(module, name)
+
+        module.__getattr__ = __getattr__  # type: ignore[method-assign]
 
 
 def has_torch() -> bool:

@@ -19,11 +19,11 @@ from hypothesis import settings
 from skip_summary import say_skips
 from taking_turns import begin_elsewhere
 
-from dietcode.lean import leave_disco_out
+from dietcode.lean import import_less_of_tvm
 
 # Servers with tokens run jobs also where no kernel confines them; the tests of that unset it.
 os.environ.setdefault("DIETCODE_SERVE_UNCONFINED_JOBS", "1")
-leave_disco_out()  # as every command does; it takes TVM longer than all the rest of it
+import_less_of_tvm()  # as every command does; it takes TVM longer than all the rest of it
 gc.disable()  # until all is collected, and stays: looking through it took each process five seconds
 
 _numbers = count()
@@ -77,9 +77,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but none among what was imported and what the tests are."""
+    """Collect garbage again, but none among what was imported and what the tests are.
+
+    And seldom: PyTorch's graphs, which tests make by the thousand, were looked through 2000 times in twenty
+    seconds, which took four of them.
+    """
     gc.enable()
     gc.freeze()
+    gc.set_threshold(20_000, 50, 1000)
 
 
 @cache

@@ -70,7 +70,8 @@ def _leaf() -> BlockModel:
     words = graph.add_weight("words", float32(WORDS, WIDTH))
     weight = graph.add_weight("leaf", float32(WIDTH, WIDTH))
     row = graph.add("take", words, word, axis=0, source="pairs.py:4")
-    found = _closed(graph, graph.add("tanh", graph.add("linear", row, weight, None, source="pairs.py:4")))
+    product = graph.add("linear", row, weight, None, source="pairs.py:4")
+    found = _closed(graph, graph.add("tanh", product, source="pairs.py:4"))
     return BlockModel(found, (_NUMBER,), (_ROW,), (False,), 0, {5: 1}, {5: 1})
 
 

@@ -17,7 +17,9 @@ import pytest
 
 from dietcode import confinement
 from dietcode.confinement import kept_environment, landlock, possible, system_calls
+from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.answers import read_answer
+from dietcode.measure.apart import call_apart
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.handover import NO_ANSWER, Handover
 from dietcode.measure.local import LocalChildren
@@ -303,6 +305,84 @@ def test_what_a_kernel_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_calls, "can_filter", lambda: False)
     assert len(possible().missing()) == 2
     assert not system_calls.refuse_calls(False)
+
+
+@LANDLOCK
+def test_processes_are_bounded_for_root_too(tmp_path: Path) -> None:
+    found = confined(
+        """
+import ctypes, signal
+from dietcode.lifeline import die_with_parent
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+die_with_parent()
+confine(temporary=os.environ["TMPDIR"], max_cpu_secs=99)
+libc, death = ctypes.CDLL(None), ctypes.c_int()
+resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
+found["CPU"] = resource.getrlimit(resource.RLIMIT_CPU)
+began = []
+try:
+    for _ in range(60):
+        began.append(os.fork())
+        if began[-1] == 0:
+            signal.pause()
+except OSError as error:
+    found["refused"] = error.strerror
+for pid in began:
+    os.kill(pid, signal.SIGKILL)
+try:
+    os.wait()  # where the signal of ended children is ignored, it returns when all are gone
+except ChildProcessError:
+    pass
+found["user"] = os.getuid()
+again = "import os, sys; print(os.getuid(), os.access(sys.argv[1], os.W_OK)); open(sys.argv[1] + '/x', 'w')"
+done = subprocess.run([sys.executable, "-c", again, os.environ["TMPDIR"]], capture_output=True, text=True)
+found["child"] = done.stdout.split() or done.stderr
+found["death"] = (libc.prctl(2, ctypes.byref(death), 0, 0, 0), death.value)
+""",
+        TMPDIR=str(tmp_path),
+    )
+    if os.getuid() == 0 and found["user"] == 0:
+        pytest.skip("needs the right to make namespaces, or to become another user")
+    assert found["refused"] == "Resource temporarily unavailable"
+    assert found["CPU"] == [99, 99]
+    assert found["child"] == [str(found["user"]), "True"]
+    assert found["death"] == [0, 9]
+
+
+def spin(_: int) -> int:
+    while True:
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seconds of CPU are bounded on Linux")
+def test_a_call_apart_ends_in_time_and_says_why() -> None:
+    with pytest.raises(TuningError, match=r"took longer than 0 s and was ended|Subprocess terminated"):
+        call_apart(by_value(spin), 1, timeout_secs=0.3)
+    with pytest.raises(CandidateError, match="no such tile"):
+        call_apart(by_value(refuse), "no such tile")
+    with pytest.raises(TuningError, match="ZeroDivisionError"):
+        call_apart(by_value(divide))
+    assert call_apart(by_value(attempts)) == "refused"
+
+
+def refuse(what: str) -> None:
+    from dietcode.errors import CandidateError
+
+    raise CandidateError(what)
+
+
+def divide() -> float:
+    return 1 / 0
+
+
+def attempts() -> str:
+    import socket
+
+    try:
+        socket.socket().close()
+    except PermissionError:
+        return "refused"
+    return "got one"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="variables of a process are files on Linux only")

@@ -85,3 +85,57 @@ def test_commands_that_need_the_compiler_leave_it_out() -> None:
             check=True,
         )
         assert ("without_torch" in done.stdout) is found
+
+
+LOOKS = {
+    "name": "print(tvm.relax.Var.__name__)",
+    "module of it": "import tvm.relax.expr as e; print(e.Var.__name__)",
+    "from": "from tvm.relax import Var; print(Var.__name__)",
+    "threads": "from concurrent.futures import ThreadPoolExecutor as P;"
+    "print(*{one.__name__ for one in P(8).map(lambda _: tvm.relax.Var, range(8))})",
+}
+
+
+@pytest.mark.parametrize("look", [LOOKS["threads"], pytest.param(LOOKS["name"], marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "first", [LOOKS["module of it"], pytest.param(LOOKS["from"], marks=pytest.mark.long)]
+)
+def test_relax_is_imported_once_somebody_looks(first: str, look: str) -> None:
+    script = f"""
+import sys
+from dietcode.lean import import_less_of_tvm
+import_less_of_tvm(), import_less_of_tvm()
+import tvm, dietcode.search_space.cpu.compiling
+assert tvm.relax.__file__.endswith("__init__.py") and not hasattr(tvm.relax, "__wrapped__")
+print("tvm.relax.expr" in sys.modules)
+{look}
+{first}
+print(hasattr(tvm.relax, "nothing"), "tvm.relax.expr" in sys.modules)
+"""
+    for text in (script, script.replace(f"{look}\n{first}", f"{first}\n{look}")):
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            env=without_torch(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.split() == ["False", "Var", "Var", "False", "True"], done.stderr
+
+
+def test_building_imports_neither_relax_nor_what_fits_models() -> None:
+    def imported() -> set[str]:  # in here, so that it goes there by value
+        import sys
+
+        import dietcode.search_space.cpu.host
+        import dietcode.tuner.tune  # noqa: F401
+
+        return set(sys.modules)
+
+    children = LocalChildren(CpuWorker(1), measures=False)
+    try:
+        found = children._builders.submit(imported).result()
+    finally:
+        children.close()
+    assert "dietcode.search_space.cpu.compiling" in found
+    assert not {"tvm.relax.expr", "scipy.optimize", "scipy.special"} & found

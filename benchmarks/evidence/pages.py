@@ -9,9 +9,11 @@ from typing import Any
 
 from benchmarks.evidence.figure import Figure
 
-_INTRODUCTION = """Every figure and table of the evaluation in the DietCode paper (MLSys 2022) that holds
-measurements, with this system on this device: what the paper found, what is measured here, and why they
-differ. Raw data with device, commit, date and versions is beside each plot. Made by `make evidence`."""
+_INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
+system on this device: what the paper found, what is measured here, and why they differ. Raw data with
+device, commit, date and versions is beside each plot. Made by `make evidence`."""
+_DEVICES = """A device that is not listed was not measured. The paper's own device is a GPU; without one
+listed, nothing here says how the system does on GPUs."""
 
 
 def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
@@ -46,7 +48,7 @@ def write_index(output: Path) -> None:
     """The page that lists the devices."""
     devices = sorted(path.parent.name for path in output.glob("*/index.md"))
     listed = "\n".join(f"{name}/index" for name in devices)
-    text = f"# Evidence\n\n{_INTRODUCTION}\n\n```{{toctree}}\n{listed}\n```\n"
+    text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n```{{toctree}}\n{listed}\n```\n"
     (output / "index.md").write_text(text)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.axes import Way, prepare
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Shop
-from dietcode.bench.compare import interleave
+from benchmarks.facts import calm
+from dietcode.bench.turns import FEWEST_ROUNDS, interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -51,14 +52,23 @@ def _here() -> tuple[CpuTarget, MicroKernel]:
 def timed(
     spec: Spec, binding: dict[str, int], kernels: dict[str, MicroKernel], rounds: int
 ) -> dict[str, float]:
-    """GFLOP/s of micro-kernels at one instance, on all cores, timed in turns."""
+    """GFLOP/s of micro-kernels at one instance, on all cores, timed in turns.
+
+    Raises
+    ------
+    SystemExit
+        Something else ran, also when it was measured again.
+    """
     set_num_threads(available_cores())
     problem, extents = problem_from_spec(spec), extents_of(spec, binding)
     calls: dict[str, Callable[[], Any]] = {
         name: prepare(Way(kernel), problem, extents, binding) for name, kernel in kernels.items()
     }
     flops = float(problem.flops(extents))
-    return {name: flops / secs / 1e9 for name, secs in interleave(calls, rounds).items()}
+    found = interleave(calls, rounds)
+    if rounds >= FEWEST_ROUNDS:  # fewer are a try of this code, not figures
+        calm([{"disturbed": found.disturbed}], f"{spec.name} at {binding}")
+    return {name: flops / secs / 1e9 for name, secs in found.items()}
 
 
 def grids(shop: Shop) -> Row:

@@ -11,7 +11,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dietcode.bench.disturbance import machine_of, undisturbed
 from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.turns import (
+    BATCH_SECS,
+    COMPANY_SECS,
+    FEWEST_ROUNDS,
+    WARM_SECS,
+    Timings,
+    batch_numbers,
+    take_turns,
+    time_rounds,
+)
 from dietcode.bench.vendor import vendor_paths
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
@@ -22,14 +33,7 @@ from dietcode.search_space.forms import FORMS
 Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 
 OWN = "dietcode"  # the library's path
-# After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
-# then shares a core with them and takes twice as long. So each path waits until the process is idle, and gets
-# warm calls, before its clock starts.
-_PAUSE_SECS, _MAX_PAUSES, _IDLE_SHARE = 0.01, 100, 0.1
-_WARM_SECS = 20e-3
-_BATCH_SECS = 10e-3
-_FEWEST_ROUNDS = 3  # of a median that means something
-_COMPANY_SECS = 50e-3  # of each round in which two paths take turns, call by call
+_AGAIN = 0.4  # of the time for all instances
 _CALLS = 6  # of each path: an estimate of what the reference, warming up and counting take
 
 
@@ -59,15 +63,18 @@ def bench(
         Further paths of vendors.
     until : float, optional
         Approximate end by `time.monotonic`: instances share the time that is left, with fewer rounds, 3 at
-        least; then some are skipped. They come in the order of `coarse_first`.
+        least; then some are skipped. They come in the order of `coarse_first`, disturbed ones last: those are
+        measured again for at most `_AGAIN` of the time more.
 
     Yields
     ------
     dict
         The record of contract: shape_vars, category, padding_ratio, predicted_gflops, measured_gflops,
-        vendor (the fastest path), vendor_gflops, max_rel_error; vendors, with every path; and in_company,
+        vendor (the fastest path), vendor_gflops, max_rel_error; vendors, with every path; in_company,
         measured_gflops and vendor_gflops where the two take turns call by call, see `take_turns`, None
-        without a vendor. With `probes` also bytes, of all tensors once, and probe_secs.
+        without a vendor; spread, the largest median of repeats over their fastest; and disturbed, why the
+        rates must not become figures, None where they may. With `probes` also bytes, of all tensors once,
+        and probe_secs.
     """
     library = load(folder, num_threads=num_threads)
     own = Bench(library, vendors, num_threads, paths)
@@ -78,21 +85,33 @@ def bench(
         for row in rows:
             yield _record(own, row, rounds, probes)
         return
-    order = coarse_first(len(rows))
+    begun, order, again = time.monotonic(), coarse_first(len(rows)), []
     for number, position in enumerate(order):
         row, left = rows[position], until - time.monotonic()
         if _expected_secs(row, 1 + len(own.paths)) > left:
             continue
         part = time.monotonic() + left / (len(order) - number)
-        yield _record(own, row, rounds, probes, part)
+        record = _record(own, row, rounds, probes, part)
+        if record["disturbed"]:
+            again.append((row, record))
+        else:
+            yield record
+    until += _AGAIN * (until - begun)
+    for number, (row, record) in enumerate(again):
+        left = until - time.monotonic()
+        if _expected_secs(row, 1 + len(own.paths)) < left:
+            other = _record(own, row, rounds, probes, time.monotonic() + left / (len(again) - number))
+            yield record if other["disturbed"] else other
+        else:
+            yield record
 
 
 def _expected_secs(row: Mapping[str, Any], num_paths: int) -> float:
     """Return the least seconds of an instance, if the vendor is as fast as the library is predicted to be."""
     call_secs = float(row["flops"] / (row["predicted_gflops"] * 1e9))
-    round_secs = max(_BATCH_SECS + _WARM_SECS, 2 * call_secs)
-    company_secs = _FEWEST_ROUNDS * max(_COMPANY_SECS, 2 * call_secs) if num_paths > 1 else 0.0
-    return num_paths * (_FEWEST_ROUNDS * round_secs + _CALLS * call_secs) + company_secs
+    round_secs = max(BATCH_SECS + WARM_SECS, 2 * call_secs)
+    company_secs = FEWEST_ROUNDS * max(COMPANY_SECS, 2 * call_secs) if num_paths > 1 else 0.0
+    return num_paths * (FEWEST_ROUNDS * round_secs + _CALLS * call_secs) + company_secs
 
 
 def coarse_first(total: int) -> list[int]:
@@ -146,8 +165,8 @@ class Timed:
 
     Attributes
     ----------
-    secs : dict of str to float
-        Median seconds of a call of each path, ``dietcode`` among them.
+    secs : Timings
+        Median seconds of a call of each path, ``dietcode`` among them, and what disturbed them.
     best : str or None
         The fastest of the vendors' paths; None without any.
     in_turns : (float, float) or None
@@ -159,7 +178,7 @@ class Timed:
         The largest, relative to the output's scale.
     """
 
-    secs: dict[str, float]
+    secs: Timings
     best: str | None
     in_turns: tuple[float, float] | None
     probe_secs: dict[str, float]
@@ -194,6 +213,7 @@ class Bench:
     ) -> None:
         self.library, self.operator = library, Operator.of(library.manifest)
         threads = num_threads or int(library.manifest["num_threads"])
+        self.machine = machine_of(threads)
         self.paths = dict(paths or {})
         for vendor in vendors:
             self.paths |= vendor_paths(vendor, self.operator, threads)
@@ -207,6 +227,8 @@ class Bench:
         until: float | None = None,
     ) -> Timed:
         """Measure one instance in interleaved rounds, and compare the result with the reference.
+
+        What is disturbed is measured again where there are rounds enough to tell, and no `until`.
 
         Parameters
         ----------
@@ -250,10 +272,20 @@ class Bench:
         calls |= {name: bind(arrays) for name, bind in self.paths.items()}
         num_bytes = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
         extra = {} if probes is None else dict(probes(num_bytes))
-        secs = interleave(calls | extra, rounds, until)
+        timed = calls | extra
+        numbers = batch_numbers(timed)
+
+        def measure() -> tuple[Timings, str | None, tuple[float, float] | None]:
+            secs = time_rounds(timed, numbers, rounds, until)
+            best = min(self.paths, key=lambda name: secs[name], default=None)
+            pair = None if best is None else take_turns(calls[OWN], calls[best], rounds, until)
+            return secs, best, pair
+
+        repeats = rounds >= FEWEST_ROUNDS and until is None
+        watched = undisturbed(measure, lambda found: found[0].spread, self.machine, repeats)
+        secs, best, pair = watched.value
+        secs.disturbed = watched.disturbed
         probe_secs = {name: secs.pop(name) for name in extra}
-        best = min(self.paths, key=lambda name: secs[name], default=None)
-        pair = None if best is None else take_turns(calls[OWN], calls[best], rounds, until)
         return Timed(secs, best, pair, probe_secs, num_bytes, error)
 
 
@@ -284,6 +316,8 @@ def _record(
         "vendors": {name: rate for name, rate in rates.items() if name != OWN},
         "in_company": company,
         "max_rel_error": timed.error,
+        "spread": timed.secs.spread,
+        "disturbed": timed.secs.disturbed,
     }
     probed = {"bytes": timed.num_bytes, "probe_secs": timed.probe_secs}
     return found if probes is None else found | probed
@@ -310,76 +344,3 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = aligned_empty(array.shape, dtype=array.dtype.name)
     copy[...] = array
     return copy
-
-
-def interleave(
-    calls: dict[str, Callable[[], Any]], rounds: int, until: float | None = None
-) -> dict[str, float]:
-    """Return the median seconds of one call of each path, in turns; past `until` in the fewest rounds."""
-    readings: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles, where a path does
-    numbers = {name: _number(call) for name, call in calls.items()}
-    for number in range(rounds):
-        if until is not None and number >= _FEWEST_ROUNDS and time.monotonic() > until:
-            break
-        for name, call in calls.items():
-            _settle()
-            _warm(call)
-            started = time.perf_counter()
-            for _ in range(numbers[name]):
-                call()
-            readings[name].append((time.perf_counter() - started) / numbers[name])
-    return {name: float(np.median(values)) for name, values in readings.items()}
-
-
-def take_turns(
-    first: Callable[[], Any], second: Callable[[], Any], rounds: int, until: float | None = None
-) -> tuple[float, float]:
-    """Return the seconds of a call of each where the two alternate, as in a program that uses both.
-
-    A round's figure is the mean: what a path's threads do to the other's shows in some calls alone. Of rounds
-    it is the median; past `until` there are the fewest rounds.
-    """
-    readings: list[tuple[float, float]] = []
-    for number in range(rounds):
-        if until is not None and number >= _FEWEST_ROUNDS and time.monotonic() > until:
-            break
-        first()
-        second()
-        sums, count = [0.0, 0.0], 0
-        started = before = time.perf_counter()
-        while count == 0 or before - started < _COMPANY_SECS:
-            first()
-            middle = time.perf_counter()
-            second()
-            after = time.perf_counter()
-            sums[0] += middle - before
-            sums[1] += after - middle
-            before, count = after, count + 1
-        readings.append((sums[0] / count, sums[1] / count))
-    one, other = np.median(readings, axis=0)
-    return float(one), float(other)
-
-
-def _settle() -> None:
-    """Sleep until no thread of this process computes, for a second at most."""
-    for _ in range(_MAX_PAUSES):
-        before = time.process_time()
-        time.sleep(_PAUSE_SECS)
-        if time.process_time() - before < _PAUSE_SECS * _IDLE_SHARE:
-            return
-
-
-def _warm(call: Callable[[], Any]) -> None:
-    until = time.perf_counter() + _WARM_SECS
-    call()
-    while time.perf_counter() < until:
-        call()
-
-
-def _number(call: Callable[[], Any]) -> int:
-    _warm(call)
-    started = time.perf_counter()
-    call()
-    return max(1, int(np.ceil(_BATCH_SECS / max(time.perf_counter() - started, 1e-7))))

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dietcode.bench.compare import OWN, Bench
+from dietcode.bench.disturbance import machine_of, spread_of_readings, undisturbed
+from dietcode.bench.turns import FEWEST_ROUNDS
 from dietcode.bench.vendor import check_vendor
 from dietcode.errors import RequestError
 from dietcode.graph.tensor_type import TensorType
@@ -73,6 +75,8 @@ def bench_model(
         and ``categories`` in this call, ``secs`` and ``share`` of it, and ``kernel_secs`` and ``vendor_secs``
         of these calls where the library and the fastest ``vendor`` are timed in turns; ``host``, the
         ``secs`` of what NumPy computes, by operator, and of branches and loops with all that is in them.
+        ``disturbed``, of the call and of each part, says why its seconds must not become figures, None where
+        they may.
 
     Raises
     ------
@@ -87,7 +91,7 @@ def bench_model(
     for size in _sizes(model.executable, sizes):
         inputs = [_drawn(type_, size) for type_ in model.executable.inputs.values()]
         calls = partial(model.flat_call, inputs), partial(model.flat_step_secs, inputs)
-        secs, steps = timed_call(*calls, rounds)
+        secs, steps, disturbed = timed_call(*calls, rounds, num_threads)
         found, host = _by_part(model, size, steps)
         rows = []
         for digest, part in found.items():
@@ -99,7 +103,7 @@ def bench_model(
             facts = {"calls": sum(part.calls.values()), "secs": own, "share": own / secs}
             rows.append(row | facts | beside(benches[digest], part, rounds))
         rows.sort(key=lambda row: -float(row["secs"]))
-        yield {"dimensions": dict(size), "secs": secs, "parts": rows, "host": host}
+        yield {"dimensions": dict(size), "secs": secs, "parts": rows, "host": host, "disturbed": disturbed}
 
 
 def _sizes(executable: Executable, given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
@@ -135,21 +139,47 @@ def _drawn(type_: TensorType, size: Mapping[str, int]) -> Any:
 
 
 def timed_call(
-    call: Callable[[], Any], profile: Callable[[], Sequence[tuple[T, float]]], rounds: int
-) -> tuple[float, list[tuple[T, float]]]:
-    """Return the median seconds of a call, and of each of its steps, which `profile` gives of one call."""
+    call: Callable[[], Any],
+    profile: Callable[[], Sequence[tuple[T, float]]],
+    rounds: int,
+    num_threads: int | None = None,
+) -> tuple[float, list[tuple[T, float]], str | None]:
+    """Return the median seconds of a call, of each of its steps, and what disturbed them, None without.
+
+    Parameters
+    ----------
+    call : callable
+    profile : callable
+        Gives the seconds of each step of one call.
+    rounds : int
+        Where they are enough to tell, what is disturbed is measured again.
+    num_threads : int, optional
+        Of a call; by default on all cores.
+    """
     for _ in range(_WARM_CALLS):
         call()
-    readings, steps = [], []
-    for _ in range(rounds):
-        number, started = 0, time.perf_counter()
-        while number == 0 or time.perf_counter() - started < _LEAST_SECS:
-            call()
-            number += 1
-        readings.append((time.perf_counter() - started) / number)
-        steps += [profile() for _ in range(_WARM_CALLS)]
+
+    def measure() -> tuple[list[float], list[Sequence[tuple[T, float]]]]:
+        readings, steps = [], []
+        for _ in range(rounds):
+            number, started = 0, time.perf_counter()
+            while number == 0 or time.perf_counter() - started < _LEAST_SECS:
+                call()
+                number += 1
+            readings.append((time.perf_counter() - started) / number)
+            steps += [profile() for _ in range(_WARM_CALLS)]
+        return readings, steps
+
+    watched = undisturbed(
+        measure,
+        lambda found: spread_of_readings({"call": found[0]}),
+        machine_of(num_threads),
+        repeats=rounds >= FEWEST_ROUNDS,
+    )
+    readings, steps = watched.value
     medians = [statistics.median(one) for one in zip(*([s for _, s in run] for run in steps), strict=True)]
-    return statistics.median(readings), [(s, m) for (s, _), m in zip(steps[0], medians, strict=True)]
+    by_step = [(step, median) for (step, _), median in zip(steps[0], medians, strict=True)]
+    return statistics.median(readings), by_step, watched.disturbed
 
 
 def _by_part(
@@ -187,15 +217,16 @@ def bench_of(library: Library, vendors: Sequence[str], num_threads: int | None) 
 
 
 def beside(bench: Bench, part: PartCalls, rounds: int) -> dict[str, Any]:
-    """Return what the calls of a part take in turns with the fastest vendor, and the categories."""
+    """Return what a part's calls take in turns with the fastest vendor, the categories, and `disturbed`."""
     names = bench.library.argument_names[1]
     categories = set()
-    kernel = vendor = 0.0
+    kernel, vendor, disturbed = 0.0, 0.0, None
     fastest: dict[str, int] = defaultdict(int)
     for values, calls in part.calls.items():
         binding = {name: value for name, value in values if name in names}
         categories.add(bench.library.select(**binding))
         timed = bench.time(binding, rounds)
+        disturbed = disturbed or timed.secs.disturbed
         kernel += calls * timed.secs[OWN]
         if timed.best is not None:
             vendor += calls * timed.secs[timed.best]
@@ -205,4 +236,5 @@ def beside(bench: Bench, part: PartCalls, rounds: int) -> dict[str, Any]:
         "kernel_secs": kernel or None,
         "vendor": max(fastest, key=lambda name: fastest[name], default=None),
         "vendor_secs": vendor or None,
+        "disturbed": disturbed,
     }

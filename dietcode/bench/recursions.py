@@ -62,8 +62,8 @@ def bench_recursion(
         For each structure its name; ``dimensions``, the numbers of nodes, leaves, levels and roots; ``secs``
         of a call, and ``structure_secs`` of putting its nodes into order before the first one; ``parts`` as
         `dietcode.bench.models.bench_model` has them, with ``phases`` and the fewest and most ``rows``;
-        ``host``, the moves of elements. Of a part that is called with many sizes some are timed beside the
-        vendors, in the place of those near them.
+        ``host``, the moves of elements, and ``disturbed`` as there. Of a part that is called with many sizes
+        some are timed beside the vendors, in the place of those near them.
 
     Raises
     ------
@@ -83,9 +83,8 @@ def bench_recursion(
     for name, structure in given:
         x = _drawn(model, structure)
         try:
-            secs, steps = timed_call(
-                partial(model, structure, x), partial(model.step_secs, structure, x), rounds
-            )
+            calls = partial(model, structure, x), partial(model.step_secs, structure, x)
+            secs, steps, disturbed = timed_call(*calls, rounds, num_threads)
         except ShapeError as error:
             raise RequestError(f"--structures: {name}: {error}") from None
         rows = []
@@ -105,7 +104,7 @@ def bench_recursion(
         }
         moves = [own for (_, step, _), own in steps if isinstance(step, MoveStep)]
         host = [{"operator": "move", "calls": len(moves), "secs": sum(moves)}] if moves else []
-        times = {"secs": secs, "structure_secs": structure.linearize_secs}
+        times = {"secs": secs, "structure_secs": structure.linearize_secs, "disturbed": disturbed}
         yield {"structure": name, "dimensions": sizes, **times, "parts": rows, "host": host}
 
 
@@ -145,11 +144,11 @@ def _by_part(steps: _Steps, num_nodes: int) -> dict[str, PartCalls]:
         if isinstance(step, KernelStep):
             part = found.setdefault(step.digest, PartCalls())
             part.numbers.append(number)
-            part.calls[tuple(_variables(step, _nearest(sizes[step.digest], rows), num_nodes).items())] += 1
+            part.calls[tuple(_variables(step, nearest(sizes[step.digest], rows), num_nodes).items())] += 1
     return found
 
 
-def _nearest(sizes: set[int], rows: int) -> int:
+def nearest(sizes: set[int], rows: int) -> int:
     """Return the one of some sizes, which stand for all, that is nearest to a number of rows by ratio."""
     ordered = sorted(sizes)
     kept = [ordered[at] for at in spread(len(ordered), _MOST_SIZES)]

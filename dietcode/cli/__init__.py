@@ -5,6 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Entry point of ``dietcode``."""
+    from dietcode.lean import collect_seldom
+
+    collect_seldom()
     from dietcode.cli.app import run
 
     run()

@@ -18,7 +18,7 @@ from dietcode.cli.bench import bench
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
 from dietcode.cli.command_owner import check_command_owner
-from dietcode.cli.common import Folder, Json, need_compiler, print_json
+from dietcode.cli.common import Folder, Json, need_compiler, print_json, refuse_bundle
 from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
 from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
@@ -146,7 +146,14 @@ def tune(
         typer.echo(f"{output}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
 
 
-def inspect(folder: Folder, as_json: Json = False) -> None:
+def inspect(
+    folder: Folder,
+    header: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a C header with the library's functions here."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
     from dietcode.cli.show import show_library
     from dietcode.runtime.manifest import (
@@ -161,6 +168,8 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     from dietcode.runtime.signed import signed_manifest
 
     signed_manifest(folder)
+    if header is not None:
+        _write_header(folder, header)
     if is_bundle(folder) or is_recursion(folder) or is_program(folder):
         _inspect_model(folder, as_json)
         return
@@ -170,6 +179,18 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
         print_json({"manifest": manifest, "dispatch": dispatch, "report": report})
     else:
         show_library(manifest, dispatch, report)
+
+
+def _write_header(folder: Path, header: Path) -> None:
+    from dietcode.library.c_header import c_header
+    from dietcode.runtime.manifest import read_manifest
+
+    refuse_bundle("inspect --header", folder)
+    text = c_header(read_manifest(folder))
+    try:
+        header.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DietCodeError(f"{header}: cannot be written: {error.strerror}") from error
 
 
 def _inspect_model(folder: Path, as_json: bool) -> None:

@@ -19,7 +19,11 @@ def bench(
         list[str] | None, typer.Option("--vs", help="numpy or torch; may be given twice. [default: numpy]")
     ] = None,
     instances: Annotated[
-        int, typer.Option(min=0, help="How many, evenly spread; 0 for all; of a recursion, structures.")
+        int,
+        typer.Option(
+            min=0,
+            help="How many, evenly spread; 0 for all; of a recursion, structures; of a program, the first.",
+        ),
     ] = 16,
     at: Annotated[
         list[str] | None,
@@ -37,24 +41,39 @@ def bench(
             "[default: the sample that the bundle keeps]",
         ),
     ] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Of a program: a list of instances, or a function that returns one; the file is run.",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
     weights: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Of a model or a recursion whose weights are kept apart: *.safetensors."
+            metavar="FILE",
+            help="Of a model, recursion or program whose weights are kept apart: *.safetensors.",
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a library beside the vendor's kernels, in one run; of a model or recursion each part."""
-    from dietcode.runtime.manifest import is_bundle, is_recursion
+    """Measure a library beside the vendor's kernels, in one run; of a model or program each part."""
+    from dietcode.runtime.manifest import is_bundle, is_program, is_recursion
 
     vendors = vs or ["numpy"]
     if structures and not is_recursion(folder):
         raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
-    if is_bundle(folder):
+    if samples and not is_program(folder):
+        raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
+    if is_program(folder):
+        if at or not samples:
+            raise RequestError(f"bench: {folder} is a program: give --samples FILE.py:NAME, and no --at")
+        calls = samples, instances or None, rounds, threads, weights
+        rows = _bench_program(folder, vendors, calls, as_json)
+    elif is_bundle(folder):
         rows = _bench_model(folder, vendors, at or [], rounds, threads, weights, as_json)
     elif is_recursion(folder):
         if at:
@@ -126,6 +145,23 @@ def _bench_recursion(
 
     rows = []
     for record in bench_recursion(folder, vendors, *options):
+        rows.append(record)
+        if not as_json:
+            show_model_times(record)
+    return rows
+
+
+def _bench_program(
+    folder: Path,
+    vendors: list[str],
+    options: tuple[str, int | None, int, int | None, Path | None],
+    as_json: bool,
+) -> list[dict[str, Any]]:
+    from dietcode.bench.programs import bench_program
+    from dietcode.cli.show_model import show_model_times
+
+    rows = []
+    for record in bench_program(folder, vendors, *options):
         rows.append(record)
         if not as_json:
             show_model_times(record)

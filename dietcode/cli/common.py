@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,11 @@ from dietcode.lean import leave_torch_out
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
+
+
+def local_time(at: datetime) -> str:
+    """Return a time of the server's as this machine's clock has it, with its offset from UTC."""
+    return at.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def print_json(data: Any) -> None:

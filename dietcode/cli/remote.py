@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dietcode.cli.budget import Seconds, Trials, with_budget
-from dietcode.cli.common import Json, print_json
+from dietcode.cli.common import Json, local_time, print_json
 from dietcode.cli.compile import MaxLevel, MaxNodes, Ranges, SamplesOf, StructureOptions
 from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
@@ -292,7 +292,7 @@ def _facts(job: Job) -> dict[str, str]:
         "standing": job.standing or "",
         "priority": str(job.priority) if job.priority else "",
         "workload": job.workload,
-        **{word: time.isoformat(sep=" ", timespec="seconds") for word, time in times.items() if time},
+        **{word: local_time(time) for word, time in times.items() if time},
     }
     return {word: one_line(text, 400) for word, text in facts.items()}
 
@@ -319,7 +319,7 @@ def _print_jobs(found: list[Job]) -> None:
         counts = f" {step.done}/{step.total}" if step and step.total else ""
         progress = f"{step.stage}{counts}" if step else ""
         library = f"{job.library.name}@{job.library.version}" if job.library else ""
-        created = job.created_at.isoformat(sep=" ", timespec="seconds")
+        created = local_time(job.created_at)
         cells = (job.id, job.name, job.state.value, progress, str(job.measured), library, created)
         rows.append([one_line(cell, 64) for cell in cells])
     print_table(columns, rows)

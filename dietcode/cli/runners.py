@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dietcode.cli.common import Json, print_json
+from dietcode.cli.common import Json, local_time, print_json
 from dietcode.cli.remote import Server
 
 
@@ -35,7 +35,7 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     ]
     rows = []
     for runner in found:
-        seen = runner.seen_at.isoformat(sep=" ", timespec="seconds")
+        seen = local_time(runner.seen_at)
         devices = [(one.name, label_of(one.target), one.slot) for one in runner.devices]
         for device in devices or [("none yet", "-", "-")]:
             facts = (runner.name, runner.engine, *device, runner.job or "", seen)

@@ -25,6 +25,14 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Database and work files. [default: the user's data folder]"),
     ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            "--database-url",
+            metavar="URL",
+            help="Not with a password, which others see. [default: $DIETCODE_SERVE_DATABASE_URL, or SQLite]",
+        ),
+    ] = None,
     no_jobs: Annotated[
         bool, typer.Option("--no-jobs", help="Run no jobs here: `dietcode worker` does, on any machine.")
     ] = False,
@@ -35,4 +43,4 @@ def serve(
     from dietcode_server.settings import load_settings
 
     jobs = False if no_jobs else None
-    run(load_settings(host=host, port=port, data_dir=data_dir, jobs=jobs))
+    run(load_settings(host=host, port=port, data_dir=data_dir, database_url=database_url, jobs=jobs))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dietcode.bench.disturbance import undisturbed_of
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.target.kinds import label_of
 from dietcode.workload.operators import OPERATORS
@@ -214,11 +215,11 @@ class BenchTable:
             *(_shape(record["shape_vars"]), str(record["category"]), record["micro_kernel"]),
             *(f"{record['padding_ratio']:.3f}", f"{record['predicted_gflops']:.0f}"),
             *(f"{record['measured_gflops']:.0f}", f"{vendor:.0f}" if vendor else "-"),
-            f"{record['measured_gflops'] / vendor:.2f}" if vendor else "-",
-            f"{in_company(record):.0%}" if vendor else "-",
+            _ratio(record) if vendor else "-",
+            "-" if not vendor else "?" if record["disturbed"] else f"{in_company(record):.0%}",
             f"{record['max_rel_error']:.1e}",
         ]
-        self._line(cells, record["vendor"] or "-")
+        self._line(cells, f"{record['vendor'] or '-'}{' (disturbed)' if record['disturbed'] else ''}")
 
     def _line(self, cells: Sequence[str], path: str) -> None:
         parts = []
@@ -228,12 +229,21 @@ class BenchTable:
         self._console.print(" ".join(parts) + f"  {path}", soft_wrap=True)
 
     def summary(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Geometric mean and worst ratio, prediction gap, largest error."""
+        """Geometric mean and worst ratio, prediction gap, largest error; without rows that were disturbed."""
         if not records:
             return
+        error = f"largest error {max(r['max_rel_error'] for r in records):.1e}"
+        disturbed, measured = [r["disturbed"] for r in records if r["disturbed"]], len(records)
+        records = undisturbed_of(records, lambda record: record["disturbed"])
+        if disturbed:
+            left = "left out of the means" if records else "so there are no means"
+            line = f"disturbed: {len(disturbed)} of {measured} instances, {left} ({disturbed[0]}); "
+            self._console.print(f"{line}measure again when nothing else runs", soft_wrap=True)
+        if not records:
+            self._console.print(error)
+            return
         gaps = [abs(r["measured_gflops"] / r["predicted_gflops"] - 1.0) for r in records]
-        line = f"mean gap to prediction {sum(gaps) / len(gaps):.1%}, largest error "
-        line += f"{max(r['max_rel_error'] for r in records):.1e}"
+        line = f"mean gap to prediction {sum(gaps) / len(gaps):.1%}, {error}"
         ratios = [r["measured_gflops"] / r["vendor_gflops"] for r in records if r["vendor_gflops"]]
         if ratios:
             mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
@@ -246,6 +256,11 @@ class BenchTable:
                 f"company: in turns with the vendor, {mean:.0%} of the speed alone in geometric mean, "
                 f"{min(shares):.0%} at worst"
             )
+
+
+def _ratio(record: Mapping[str, Any]) -> str:
+    """The speed over the vendor's; none where it was disturbed."""
+    return "?" if record["disturbed"] else f"{record['measured_gflops'] / record['vendor_gflops']:.2f}"
 
 
 def in_company(record: Mapping[str, Any]) -> float:

@@ -19,9 +19,16 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         console.print(f"output      {type_}")
     console.print(f"weights     {weights_text(manifest, report)}")
     if "kernels" in report:  # of a recursion, whose memory grows with its structures
-        counts = ((word, report["kernels"].get(word, 0)) for word in ("before", "leaf", "cell"))
-        kernels = ", ".join(f"{word} {number}" for word, number in counts)
+        counts = report["kernels"]
+        kernels = ", ".join(f"{word} {counts.get(word, 0)}" for word in ("before", "leaf", "cell"))
         console.print(f"kernels     {kernels}; before: once for all nodes; leaf: once; cell: for each level")
+        if "first" in counts:
+            console.print(
+                f"            first {counts['first']}: for the level above leaves, which are tables"
+            )
+        if "multiply_adds" in report:
+            each = ", ".join(f"{word} {number}" for word, number in report["multiply_adds"].items())
+            console.print(f"products    multiplications for a node: {each}")
         console.print(f"samples     {_samples(manifest.get('samples'))}")
     else:
         console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
@@ -123,11 +130,12 @@ def show_model_times(record: Mapping[str, Any]) -> None:
     rows = []
     for part in record["parts"]:
         own, vendor = part["kernel_secs"], part["vendor_secs"]
+        ratio = "-" if not (vendor and own) else "?" if part["disturbed"] else f"{vendor / own:.2f}"
         rows.append(
             (
                 *(part["digest"][:12], f"{part['kind']}: {part['operator']}", str(part["calls"] or "-")),
                 *(_share(part["share"]), f"{part['secs'] * 1e3:.3f}"),
-                *(f"{vendor * 1e3:.3f}" if vendor else "-", f"{vendor / own:.2f}" if vendor and own else "-"),
+                *(f"{vendor * 1e3:.3f}" if vendor else "-", ratio),
                 *(", ".join(map(str, part["categories"])) or "-", part["vendor"] or "-"),
             )
         )
@@ -139,6 +147,13 @@ def show_model_times(record: Mapping[str, Any]) -> None:
         "ms: in a call of the model; vendor: of the same calls; ratio: in turns with it, above 1 it is slower"
     )
     print_table(columns, rows, title=title, caption=caption)
+    reasons = [one["disturbed"] for one in (record, *record["parts"]) if one["disturbed"]]
+    if reasons:
+        terminal().print(
+            f"disturbed: {'the call' if record['disturbed'] else f'{len(reasons)} parts'} ({reasons[0]}); "
+            "measure again when nothing else runs",
+            soft_wrap=True,
+        )
 
 
 def _share(fraction: float) -> str:

@@ -23,6 +23,8 @@ def show_program(
     console.print(f"weights     {weights_text(manifest, report)}")
     names = ", ".join(f"{one['name'].rpartition('.')[2]} {len(one['code'])}" for one in functions)
     console.print(f"functions   {names}: instructions of each")
+    constants = report.get("constants", ())
+    console.print(f"constants   {', '.join(constants) or 'none'}: tensors that are there from the start")
     console.print(f"rows        up to {description['max_rows']} tensors of a type in a call")
     console.print(f"samples     {report['samples']['instances']} instances, run together")
     _show_blocks(report["blocks"])
@@ -39,15 +41,20 @@ def _show_blocks(blocks: Any) -> None:
         *(TableColumn("block"), TableColumn("phase", right=True)),
         *(TableColumn(name, right=True, whole=True) for name in ("kernels", "moves", "rows", "runs")),
         TableColumn("rows of a run", right=True, whole=True),
+        TableColumn("shared weights"),
     ]
     cells = [
         (
             *(one["name"], str(one["phase"]), str(one["kernels"]), str(one["moves"])),
             *_of_buckets({int(rows): int(runs) for rows, runs in one["buckets"].items()}),
+            ", ".join(one.get("weights", ())),
         )
         for one in blocks
     ]
-    caption = "rows, runs: of the samples together; blocks of one depth are run at once, phase after phase"
+    caption = (
+        "rows, runs: of the samples together; blocks of one depth are run at once, phase after phase; "
+        "shared weights: the same for all rows"
+    )
     print_table(columns, cells, title="Blocks", caption=caption)
 
 

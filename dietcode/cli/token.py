@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dietcode.cli.common import Json, print_json
+from dietcode.cli.common import Json, local_time, print_json
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.extras import need
 
@@ -168,7 +168,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
             row["owner"],
             ", ".join(row["scopes"]),
             row["state"],
-            *(row[at] or "never" for at in times),
+            *(local_time(datetime.fromisoformat(row[at])) if row[at] else "never" for at in times),
         ]
         for row in rows
     ]
@@ -176,4 +176,4 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def _day(at: datetime) -> str:
-    return at.date().isoformat()
+    return at.astimezone().date().isoformat()

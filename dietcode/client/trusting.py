@@ -5,6 +5,7 @@ Nothing is written before all is verified: an altered answer leaves no trace.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from dietcode.errors import LibraryError, NotFoundError
 from dietcode.protocol import KeyList
 from dietcode.trust.envelope import parse_envelope
 from dietcode.trust.keys import KeyFormatError, PublicKey
-from dietcode.trust.pins import How, PinnedKey, Pins, ServerPins
+from dietcode.trust.pins import How, PinnedKey, Pins, ServerPins, now_text
 from dietcode.trust.rotation import follow, read_rotations
 from dietcode.trust.statements import LibraryStatement, open_latest, open_library
+
+REQUIRE_FRESH = "DIETCODE_REQUIRE_FRESH"
+"""Set to 1: no answer about the latest version is taken that does not say when it expires."""
 
 
 def print_line(text: str) -> None:
@@ -112,8 +116,12 @@ class ServerTrust:
         found = self._key_of(keyid, pins, what)
         statement = _checked(signed, found.key, name, version)
         seen = self._highest_seen(pins, name)
-        newest = self._check_latest(found.key, name, version, seen) if is_latest else version
-        self._remember(found, statement, newest, is_latest)
+        newest, expires = version, False
+        if is_latest:
+            newest, expires = self._check_latest(
+                found.key, name, version, seen, pins is not None and pins.expires
+            )
+        self._remember(found, statement, newest, is_latest, expires)
         return signed, found.key
 
     def latest(self, name: str) -> int | None:
@@ -125,15 +133,32 @@ class ServerTrust:
         """Return the highest version or sequence number that was seen of a name."""
         return max(self._lock_version, 0 if pins is None else pins.seen.get(name, 0))
 
-    def _check_latest(self, key: PublicKey, name: str, version: int, seen: int) -> int:
-        """Check that a version is the latest now, not one that was so before; return the number to remember.
+    def _check_latest(
+        self, key: PublicKey, name: str, version: int, seen: int, expires: bool
+    ) -> tuple[int, bool]:
+        """Check that a version is the latest now, not one that was so before.
 
         A server that is older than such statements gives none: there the latest version never falls.
+
+        Parameters
+        ----------
+        key : PublicKey
+        name, version
+            What the server gives for the latest.
+        seen : int
+            The highest number that was seen of the name.
+        expires : bool
+            Whether what this server signed expired before: else it is an older statement.
+
+        Returns
+        -------
+        int, bool
+            The number to remember, and whether the statement expires.
         """
         try:
             envelope = self._transport.send(calls.head(name))
         except NotFoundError:
-            sequence = version
+            sequence, ends = version, None
         else:
             head = open_latest(parse_envelope(envelope, name), key, name)
             if head.version != version:
@@ -141,13 +166,24 @@ class ServerTrust:
                     f"{name}: {self._server} gives {name}@{version} for the latest, and signed that it is "
                     f"{name}@{head.version}; pull again"
                 )
-            sequence = head.sequence
+            sequence, ends = head.sequence, head.expires_at
+            if head.is_over(now_text()):
+                raise LibraryError(
+                    f"{name}: what {self._server} signed about the latest version expired at {ends}: newer "
+                    f"versions are withheld, or this machine's clock is wrong; pull {name}@{version} by its "
+                    "number if it is meant"
+                )
+        if ends is None and (expires or os.environ.get(REQUIRE_FRESH) == "1"):
+            raise LibraryError(
+                f"{name}: what {self._server} signed about the latest version does not say when it expires, "
+                f"so it may be any older answer; pull {name}@{version} by its number if it is meant"
+            )
         if sequence < seen:
             raise LibraryError(
                 f"{name}: {self._server} gives {name}@{version} for the latest, state {sequence} of it, and "
                 f"state {seen} was seen before; pull {name}@{version} by its number if that is meant"
             )
-        return sequence
+        return sequence, ends is not None
 
     def known(self, signed: SignedManifest, name: str, version: int) -> PublicKey | None:
         """Return the key of something that was pulled before, if it is still trusted; asks nobody."""
@@ -206,7 +242,12 @@ class ServerTrust:
         )
 
     def _remember(
-        self, found: _TrustedKey, statement: LibraryStatement, newest: int, is_latest: bool
+        self,
+        found: _TrustedKey,
+        statement: LibraryStatement,
+        newest: int,
+        is_latest: bool,
+        expires: bool,
     ) -> None:
         """Pin the key, and note what the statement says; writes nothing where nothing is new.
 
@@ -219,10 +260,12 @@ class ServerTrust:
             Sequence number of the statement about the latest version.
         is_latest : bool
             Whether this version is the latest.
+        expires : bool
+            Whether that statement says when it expires.
         """
         key = found.key
         latest = {statement.name: statement.version} if is_latest else {}
-        if self._lock_key is None and self._is_known(found, statement, newest, latest):
+        if self._lock_key is None and self._is_known(found, statement, newest, latest, expires):
             return
         with self._pins.changing() as trusted:
             pins = trusted.servers.get(self._server)
@@ -242,6 +285,7 @@ class ServerTrust:
             seen = max(pins.seen.get(statement.name, 0), newest)
             if newest >= seen:  # another process may have seen a newer statement meanwhile
                 pins.latest = pins.latest | latest
+            pins.expires = pins.expires or expires
             pins.seen = pins.seen | {statement.name: seen}
             trusted.servers = trusted.servers | {self._server: pins}
         if is_new:
@@ -253,16 +297,29 @@ class ServerTrust:
             self._on_pin(f"{self._server}: its key is now {key.fingerprint}, as the one before it signed")
 
     def _is_known(
-        self, found: _TrustedKey, statement: LibraryStatement, newest: int, latest: dict[str, int]
+        self,
+        found: _TrustedKey,
+        statement: LibraryStatement,
+        newest: int,
+        latest: dict[str, int],
+        expires: bool,
     ) -> bool:
-        """Return whether all of it stands in the file already; as `_remember`, `latest` by name."""
+        """Return whether all of it stands in the file already.
+
+        Parameters
+        ----------
+        found, statement, newest, expires
+            As `_remember` has them.
+        latest : dict of str to int
+            By name.
+        """
         pins = self._pins.read().servers.get(self._server)
         pin = None if pins is None else pins.current
         if pins is None or pin is None or pin.key != found.key:
             return False
         untold = [one for one in pins.keys if one.fingerprint in statement.revoked and one.state != "revoked"]
         is_seen = pins.seen.get(statement.name, 0) >= newest
-        return not untold and is_seen and pins.latest | latest == pins.latest
+        return not untold and is_seen and expires <= pins.expires and pins.latest | latest == pins.latest
 
     def _move(self, pins: ServerPins, found: _TrustedKey, what: str) -> None:
         """Make the end of a path the current key; the pins may have changed since it was walked."""

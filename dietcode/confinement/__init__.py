@@ -10,14 +10,13 @@ import contextlib
 import ctypes
 import os
 import resource
-import struct
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dietcode.confinement import landlock, places, system_calls
+from dietcode.confinement import landlock, places, system_calls, users
 
 # What the compiler, the linker, Python and the thread pools need.
 _KEPT = frozenset(
@@ -50,9 +49,8 @@ MEMORY_BYTES = 16 << 30  # of address space, for what builds and measures
 _FILE_BYTES = 1 << 30
 
 _CPU_SECS = 86_400  # of each core: a backstop, since what calls a process bounds each call
-_MORE_THREADS = 4096  # than the user has when a process is confined
-_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
-_CAPABILITIES_VERSION, _LAST_CAPABILITY, _READS_ALL = 0x20080522, 63, 1 << 1  # CAP_DAC_OVERRIDE
+_MAX_THREADS = 4096  # of root's; of another user, beside those that there are when a process is confined
+_PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,7 @@ def confine(
     readable: Sequence[Path] = (),
     writable: Sequence[Path] = (),
     drives_gpu: bool = False,
+    max_cpu_secs: int | None = None,
 ) -> Confinement:
     """Confine this thread and what it starts, for good; call it before there are others.
 
@@ -113,7 +112,10 @@ def confine(
     drives_gpu : bool
         Whether local sockets may be made and listened on, which the driver of a GPU does when it begins. None
         can be connected, so that no service of this machine is reached. Files are not bounded then: a driver
-        maps memory by some.
+        maps memory by some; and root's process stays root's.
+    max_cpu_secs : int, optional
+        Seconds on a CPU of this process, and of each that it starts; by default a day of each core, since
+        what answers many calls is bounded at each of them.
 
     Returns
     -------
@@ -124,10 +126,10 @@ def confine(
         (resource.RLIMIT_AS, max_bytes),
         (resource.RLIMIT_FSIZE, None if drives_gpu else _FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, _CPU_SECS * (os.cpu_count() or 1)),
+        (resource.RLIMIT_CPU, max_cpu_secs or _CPU_SECS * (os.cpu_count() or 1)),
     ]
     if sys.platform == "linux" and os.getuid() != 0:  # the kernel counts none of root's
-        limits.append((resource.RLIMIT_NPROC, _num_threads() + _MORE_THREADS))
+        limits.append((resource.RLIMIT_NPROC, _num_threads() + _MAX_THREADS))
     for kind, limit in limits:
         if limit is not None:
             with contextlib.suppress(ValueError, OSError):  # it is lower already
@@ -144,20 +146,9 @@ def confine(
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return Confinement(False, False)
     has_files = landlock.keep_only(to_read, to_write)
-    _drop_capabilities(libc, _READS_ALL if has_files else 0)
+    kept = users.READS_ALL if has_files else 0
+    users.become_ordinary(kept, own=has_files and not drives_gpu, max_threads=_MAX_THREADS)
     return Confinement(system_calls.refuse_calls(drives_gpu), has_files)
-
-
-def _drop_capabilities(libc: ctypes.CDLL, kept: int) -> None:
-    """Have root be an ordinary user, less what is `kept`: opening others' files that Landlock leaves."""
-    for capability in range(_LAST_CAPABILITY + 1):
-        if not kept >> capability & 1:
-            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root
-    held = (ctypes.c_uint32 * 6)()
-    header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
-    if libc.capget(header, held) == 0:
-        low = kept & held[1]  # of what it may have
-        libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, 0, 0, 0))
 
 
 def _num_threads() -> int:

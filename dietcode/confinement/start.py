@@ -12,12 +12,15 @@ import sys
 from pathlib import Path
 
 from dietcode.confinement import confine
+from dietcode.lean import collect_seldom, import_less_of_tvm
 
 
 def main() -> None:
     """Confine this process, then run the module as its program."""
     module, *folders = sys.argv[1:]
     del sys.argv[1:]
+    import_less_of_tvm()
+    collect_seldom()
     confine(temporary=os.environ["TMPDIR"], writable=[Path(folder) for folder in folders])
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dietcode.cost_model.model import Extents, FloatArray
 from dietcode.errors import CandidateError
@@ -54,6 +53,8 @@ def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
     error : float
         Median relative error.
     """
+    from scipy.optimize import nnls  # it takes half a second, and most processes fit nothing
+
     scale = np.maximum(np.abs(terms).max(axis=0), 1e-30)
     solution, _ = nnls(terms / scale / secs[:, None], np.ones_like(secs))
     coefficients = solution / scale

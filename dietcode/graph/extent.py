@@ -165,7 +165,38 @@ class Extent:
                     corners = [a * b for a in interval for b in own]
                     interval = (min(corners), max(corners))
             low, high = low + interval[0], high + interval[1]
-        return low, high
+        found = self._with_remainder()
+        if found is None:
+            return low, high
+        rest, share, divisor = found
+        least, most = rest.bounds(ranges)
+        less = (share * (divisor - 1), 0) if share < 0 else (0, share * (divisor - 1))
+        return max(low, least - less[1]), min(high, most - less[0])
+
+    def _with_remainder(self) -> tuple[Extent, int, int] | None:
+        """Return rest, share and divisor of an extent that is ``rest - share * (n % divisor)``.
+
+        A quotient and its numerator in one sum move together: ``7 * ((L + 6) // 7) - L`` is 0 to 6. So do two
+        quotients of one numerator: ``L // 2 - 2 * (L // 4)`` is 0 or 1.
+        """
+        quotients = {
+            monomial[0][0]: coefficient
+            for coefficient, monomial in self.terms
+            if len(monomial) == 1 and monomial[0][1] == 1 and _is_quotient(monomial[0][0])
+        }
+        for atom, coefficient in quotients.items():
+            assert isinstance(atom, Atom)
+            for other in (None, *quotients):
+                # The numerator itself, or another quotient of it, of which this one is a quotient again.
+                by = other.second.constant if isinstance(other, Atom) else 1
+                divisor = atom.second.constant // by
+                if atom.second.constant % by or divisor < 2 or coefficient % divisor:
+                    continue
+                base = floor_divide(atom.first, Extent.of(by))
+                if other is None or any(monomial == ((other, 1),) for _, monomial in base.terms):
+                    share = coefficient // divisor
+                    return self - Extent(((coefficient, ((atom, 1),)),)) + base * share, share, divisor
+        return None
 
     def __add__(self, other: Extent | int) -> Extent:
         found = {monomial: coefficient for coefficient, monomial in self.terms}
@@ -200,6 +231,13 @@ class Extent:
 
 
 ONE = Extent.of(1)
+
+
+def _is_quotient(factor: Factor) -> bool:
+    """Whether it is divided by a positive number."""
+    if isinstance(factor, str) or factor.function != "//" or not factor.second.is_constant:
+        return False
+    return factor.second.constant > 0
 
 
 def _normal(found: Mapping[Monomial, int]) -> Extent:

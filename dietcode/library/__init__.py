@@ -1,1 +1,2 @@
-"""Building a library folder: ``parts`` (its input), ``files`` (all kinds), ``build`` (CPUs), ``cuda``."""
+"""Building a library folder: ``parts`` (its input), ``files`` (all kinds), ``build`` (CPUs), ``cuda``,
+``c_header`` (for callers in C)."""

@@ -9,16 +9,20 @@ from typing import Any
 from dietcode.errors import TuningError
 from dietcode.library.files import dispatch_tree, find_linker, folder_files
 from dietcode.library.parts import Parts
+from dietcode.measure.apart import call_apart
 from dietcode.runtime.manifest import CODE
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.compiling import compile_module
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.spaces import CPU_SPACES
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
+from dietcode.target.cpu import CpuTarget
 
 
 def compile_code(parts: Parts) -> bytes:
-    """Compile host dispatch and kernels to one shared library.
+    """Compile host dispatch and kernels to one shared library, in a confined process.
 
     Raises
     ------
@@ -26,17 +30,32 @@ def compile_code(parts: Parts) -> bytes:
         There is no C compiler to link with.
     """
     find_linker()
-    module = build_module(
+    code = call_apart(
+        _compile,
         parts.task.problem,
         parts.micro_kernels,
         dispatch_tree(parts.rule.root),
         parts.task.variables,
-        Limits.of(parts.target),
+        parts.target,
     )
+    if not isinstance(code, bytes):
+        raise TuningError("the process that compiles gave no code")
+    return code
+
+
+def _compile(
+    problem: AnyProblem,
+    micro_kernels: tuple[AnyMicroKernel, ...],
+    tree: DispatchTree,
+    variables: tuple[str, ...],
+    target: CpuTarget,
+) -> bytes:
+    """Return the bytes of the shared library; what it takes is as `build_module` has it."""
+    module = build_module(problem, micro_kernels, tree, variables, Limits.of(target))
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
         path = Path(folder) / CODE
         try:
-            compile_module(module, parts.target).export_library(str(path))
+            compile_module(module, target).export_library(str(path))
         except (RuntimeError, OSError) as error:
             last = str(error).strip().splitlines()[-1][:200]
             raise TuningError(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dietcode.errors import TuningError
 from dietcode.measure.measurer import Measurer
@@ -167,6 +166,8 @@ def fit_kappa(num_tiles: tuple[int, ...], secs: list[float], num_cores: int) -> 
     """
     if num_cores == 1:
         return 1.0  # every grid is a full wave, and κ has no effect
+    from scipy.optimize import nnls  # it takes half a second, and most processes fit nothing
+
     n = np.asarray(num_tiles, dtype=np.float64)
     padded = np.ceil(n / num_cores) * num_cores
     times = np.asarray(secs)

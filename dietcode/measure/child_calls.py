@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from dietcode.lean import leave_disco_out
+from dietcode.lean import import_less_of_tvm
 
 
 def serve(connection: Connection) -> None:
@@ -51,5 +51,5 @@ def describe(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    leave_disco_out()
+    import_less_of_tvm()
     serve(Connection(int(sys.argv[1])))

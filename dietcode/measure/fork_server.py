@@ -21,10 +21,15 @@ from pathlib import Path
 from typing import Protocol
 
 from dietcode.confinement import kept_environment
-from dietcode.lean import leave_disco_out
+from dietcode.lean import import_less_of_tvm
 from dietcode.lifeline import die_with_parent
 
-_LOADED = ("tvm", "dietcode.measure.cpu_worker", "dietcode.search_space.cpu.host")  # what most children use
+_LOADED = (  # what most children use
+    "tvm",
+    "dietcode.measure.cpu_worker",
+    "dietcode.search_space.cpu.compiling",
+    "dietcode.search_space.cpu.host",
+)
 _OF_ONE_CHILD = {"DIETCODE_CACHE", "TMPDIR"}  # variables that nothing reads while it is imported
 _PID_BYTES = 8
 
@@ -150,7 +155,7 @@ def main(descriptor: int) -> None:
     from dietcode.measure.child_calls import serve
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process that a terminal interrupts
-    leave_disco_out()
+    import_less_of_tvm()
     gc.disable()
     for name in _LOADED:
         with contextlib.suppress(ImportError):  # the child's call says so

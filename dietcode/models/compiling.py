@@ -28,7 +28,7 @@ from dietcode.models.budgets import (
     shared_budgets,
 )
 from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
-from dietcode.models.planning import PlannedPart, plan_graph
+from dietcode.models.planning import ModelPlan, PlannedPart, plan_graph
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     CODE,
@@ -133,12 +133,37 @@ def compile_graph(
     ModelError, TargetError, TuningError, LibraryError
         See `dietcode.errors`; the folder stays as it was.
     """
+
+    def planned(fields: Mapping[str, Any]) -> tuple[ModelPlan, str]:
+        plan = plan_graph(graph, fields)
+        return plan, f"{plan.facts['num_operators']} operators become {len(plan.parts)} parts to tune"
+
+    return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights)
+
+
+def compile_plan(
+    planned: Callable[[Mapping[str, Any]], tuple[ModelPlan, str]],
+    weights: Mapping[str, np.ndarray[Any, Any]],
+    folder: Path,
+    options: Options | None,
+    engine: Engine | None,
+    on_event: OnEvent,
+    keep_weights: bool,
+) -> CompileResult:
+    """Tune the parts of whatever has them, and write its bundle.
+
+    Parameters
+    ----------
+    planned : callable
+        From fields of the parts' specs to the plan, and what it is in words.
+    weights, folder, options, engine, on_event, keep_weights
+        As for `compile_graph`, with its errors.
+    """
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    plan = plan_graph(graph, options.fields())
-    num_operators = plan.facts["num_operators"]
-    on_event(Event("plan", f"{num_operators} operators become {len(plan.parts)} parts to tune", 1, 1))
+    plan, words = planned(options.fields())
+    on_event(Event("plan", words, 1, 1))
     tuned = tune_parts(plan.parts, options, engine, on_event)
     report = report_of_model(plan, tuned.code_bytes, tuned.searches)
     described = described_files(plan, report)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.programs import module as marks
 from dietcode.programs.kinds import kind_of
-from dietcode.programs.sources import Statics, is_frozen
+from dietcode.programs.sources import FunctionSource, Statics, is_frozen, is_tensor
 from dietcode.workload.text import clip
 
 
@@ -27,7 +27,7 @@ def learn_static(statics: Statics, targets: Sequence[ast.expr], value: ast.expr)
 def callable_of(function: Any) -> tuple[Any, list[Any]]:
     """Return the plain function that a call runs, and what it is bound to."""
     if isinstance(function, marks.Program):
-        return function.function, []
+        return function.function, function.bound
     if hasattr(function, "forward"):
         function = function.forward
     if hasattr(function, "__self__"):
@@ -36,7 +36,7 @@ def callable_of(function: Any) -> tuple[Any, list[Any]]:
 
 
 def static_arguments(
-    statics: Statics, parameters: Sequence[str], nodes: Sequence[ast.expr | None], given: Sequence[Any]
+    statics: Statics, source: FunctionSource, nodes: Sequence[ast.expr | None], given: Sequence[Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call that are modules, functions or weights, by the name of the parameter.
 
@@ -44,14 +44,17 @@ def static_arguments(
     ----------
     statics : Statics
         Of the caller.
-    parameters : sequence of str
+    source : FunctionSource
+        Of what is called; a weight is no constant of a parameter that is assigned to.
     nodes : sequence of expression or None
         None for what is bound, or left out.
     given : sequence of object
         The values.
     """
     found = {}
-    for name, node, value in zip(parameters, nodes, given, strict=True):
+    for name, node, value in zip(source.parameters, nodes, given, strict=True):
+        if is_tensor(value) and source.stores[name] > 1:
+            continue
         known = True if node is None else statics.find(node)[0]
         if known and is_frozen(value):
             found[name] = value

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import ast
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import module as marks
-from dietcode.programs.calling import callable_of, static_arguments
-from dietcode.programs.kinds import is_tensor_kind, kind_of, tensors_in, words
-from dietcode.programs.roles import BINARY, COMPARE, LIST_METHODS, UNARY, role_of_call
+from dietcode.programs import lists
+from dietcode.programs.kinds import is_named_result, is_tensor_kind, kind_of, tensors_in, words
+from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import ALLOWED, Context, Path, Recorder, Site, named
 from dietcode.programs.sources import Statics, is_tensor
-from dietcode.workload.text import clip, one_line
+from dietcode.programs.stacks import ALLOWED as STACKS
+from dietcode.programs.stacks import ListsCall, StackedRows, row_function
+from dietcode.programs.values_read import ValueReadError
+from dietcode.workload.text import one_line
 
 LOOPED = (range, enumerate, zip, reversed)
 NEXT, BREAK, CONTINUE = object(), object(), object()  # what a statement does; else it returns
 
 
-class Evaluation:
+class Evaluation(ABC):
     """Expressions of a function, evaluated while what they are is noted."""
 
     def __init__(self, recording: Recorder, context: Context, values: dict[str, Any]) -> None:
@@ -74,7 +77,7 @@ class Evaluation:
         stops = isinstance(node.op, ast.Or)
         for one in node.values:
             value = self._value(one)
-            if bool(value) == stops:
+            if self._as_truth(one, value) == stops:
                 break
         return value
 
@@ -83,32 +86,49 @@ class Evaluation:
             return not self._truth(node.operand)
         if type(node.op) not in UNARY:
             raise self._refuse(node, f"the operator {type(node.op).__name__}")
-        return self._operated(node, UNARY[type(node.op)][1], [self._value(node.operand)])
+        return self._operated(node, UNARY[type(node.op)][1], [self._value(node.operand)], [node.operand])
 
     def _binary(self, node: ast.BinOp) -> Any:
         known = {**BINARY, ast.MatMult: ("", operator.matmul)}
         if type(node.op) not in known:
             raise self._refuse(node, f"the operator {type(node.op).__name__}")
-        return self._operated(
-            node, known[type(node.op)][1], [self._value(node.left), self._value(node.right)]
-        )
+        sides = [node.left, node.right]
+        return self._operated(node, known[type(node.op)][1], list(map(self._value, sides)), sides)
 
     def _compare(self, node: ast.Compare) -> Any:
-        if len(node.ops) > 1:
-            raise self._refuse(node, "a chain of comparisons; write them with `and`")
-        left, right = self._value(node.left), self._value(node.comparators[0])
-        kind = type(node.ops[0])
-        if kind in (ast.Is, ast.IsNot):
-            return (left is right) == (kind is ast.Is)
-        if kind not in COMPARE:
-            raise self._refuse(node, f"the comparison {kind.__name__}; write a loop")
-        return self._operated(node, COMPARE[kind][1], [left, right])
+        (op,), sides = node.ops, [node.left, node.comparators[0]]  # `simplified` leaves one
+        left, right = map(self._value, sides)
+        if isinstance(op, ast.Is | ast.IsNot):
+            return (left is right) == isinstance(op, ast.Is)
+        if isinstance(op, ast.In):
+            if not isinstance(right, list | tuple):
+                raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
+            return self._library(
+                node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
+            )
+        return self._operated(node, COMPARE[type(op)][1], [left, right], sides)
 
-    def _operated(self, node: ast.AST, function: Callable[..., Any], operands: list[Any]) -> Any:
+    def _walrus(self, node: ast.NamedExpr) -> Any:
+        value = self._value(node.value)
+        self._store(node.target, value)
+        return value
+
+    def _operated(
+        self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
+    ) -> Any:
+        if any(isinstance(one, StackedRows) for one in operands):
+            return self._stacked(node, function, operands, nodes)
         is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
         if is_tensors:
             return self._tensors(node, function, operands)
-        found = function(*operands)
+        if function is operator.mul and any(isinstance(one, list) for one in operands):
+            pairs = list(zip(nodes, operands, strict=True))
+            own = pairs if isinstance(operands[0], list) else pairs[::-1]
+            return self._library(node, ListsCall(lists.repeated, tuple(own)))
+        try:
+            found = function(*operands)
+        except Exception as error:
+            raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
         return found.item() if is_tensor(found) else found  # of whole numbers that argmax gave
 
     def _tensors(self, node: ast.AST, function: Callable[..., Any], args: list[Any], **kwargs: Any) -> Any:
@@ -116,6 +136,8 @@ class Evaluation:
         self._set_role(node, "tensor")
         try:
             found = function(*args, **kwargs)
+        except ValueReadError:
+            raise
         except Exception as error:
             what = one_line(f"{type(error).__name__}: {error}", 200)
             raise self._refuse(node, f"a sample fails: {what}") from error
@@ -123,6 +145,7 @@ class Evaluation:
             found = tuple(found)
         if getattr(function, "__name__", "") not in ("tensor", "as_tensor"):
             self._recording.made.update((id(one), one) for one in tensors_in(found))
+        self._recording.ownership.note(function, tensors_in(found), tensors_in([*args, *kwargs.values()]))
         return found
 
     def _set_role(self, node: ast.AST, role: str) -> Site:
@@ -136,22 +159,39 @@ class Evaluation:
         base = self._value(node.value)
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
             if node.slice.step is not None:
-                raise self._refuse(node, "a slice with a step; write a loop")
+                return self._turned(node, base)
             low, high = (
                 None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
             )
-            return base[low:high]
+            return type(base)(base[low:high]) if isinstance(base, StackedRows) else base[low:high]
+        if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
+            is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
+            function = row_function(self._indices(node.slice)) if is_static else None
+            if function is None:
+                raise self._refuse(node, f"these items of a stack of any length; allowed: {STACKS}")
+            return self._library(node, ListsCall(lists.each, ((None, function), (node.value, base))))
         at = self._indices(node.slice) if is_tensor(base) else self._value(node.slice)
         if is_tensor(base):
             return self._tensors(node, operator.getitem, [base, at])
         if not isinstance(base, list | tuple | str):
             if self._site(node.value).value is not None:
                 return base[at]
-            raise self._refuse(node, f"reads an item of {words(kind_of(base))}; allowed: of lists and tuples")
+            advice = "; a dataclass has fields in place of a dict's items" if isinstance(base, dict) else ""
+            raise self._refuse(
+                node, f"reads an item of {_kind_words(base)}; allowed: of lists and tuples{advice}"
+            )
         try:
             return base[at]
         except IndexError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
+
+    def _turned(self, node: ast.Subscript, base: Any) -> Any:
+        assert isinstance(node.slice, ast.Slice)  # where it is called
+        ends = node.slice.lower, node.slice.upper
+        step = None if node.slice.step is None else self._statics.find(node.slice.step)[1]
+        if step != -1 or ends != (None, None) or type(base) is not list:
+            raise self._refuse(node, "a slice with a step; allowed: [::-1] of lists; write a loop")
+        return self._library(node, ListsCall(lists.turned, ((node.value, base),)))
 
     def _indices(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Tuple):
@@ -163,6 +203,15 @@ class Evaluation:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         base = self._value(node.value)
+        if isinstance(base, StackedRows):
+            if node.attr != "shape":
+                raise self._refuse(node, f"{node.attr} of a stack of any length; allowed: {STACKS}")
+            self._set_role(node, "stack shape").value = tuple(base[0].shape)
+            return (len(base), *base[0].shape)
+        if isinstance(base, tuple) and is_named_result(base) and hasattr(base, node.attr):
+            own = getattr(base, node.attr)
+            self._set_role(node, "part").value = next(at for at, one in enumerate(base) if one is own)
+            return own
         if is_tensor(base):
             found = getattr(base, node.attr)
             if is_tensor(found):
@@ -189,8 +238,15 @@ class Evaluation:
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
+            if target.id in self._context.statics:
+                raise self._refuse(
+                    target, f"assigns to {target.id}, which is a module or weight; take another name"
+                )
             self._values[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
+            kind = kind_of(value)
+            if not isinstance(value, tuple | list) or (isinstance(kind, tuple) and kind[0] == "record"):
+                raise self._refuse(target, f"takes {words(kind)} apart; allowed: tuples and lists")
             items = list(value)
             if len(items) != len(target.elts) or any(isinstance(one, ast.Starred) for one in target.elts):
                 raise self._refuse(target, f"{len(target.elts)} names for {len(items)} values")
@@ -198,7 +254,7 @@ class Evaluation:
                 self._store(one, own)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             base, at = self._value(target.value), self._value(target.slice)
-            if not isinstance(base, list):
+            if not isinstance(base, list) or isinstance(base, StackedRows):
                 raise self._refuse(target, f"writes into {words(kind_of(base))}; allowed: into lists")
             base[at] = value
         elif isinstance(target, ast.Attribute):
@@ -213,8 +269,10 @@ class Evaluation:
             )
 
     def _truth(self, node: ast.expr) -> bool:
-        value = self._value(node)
-        if is_tensor(value) and value.numel() != 1:
+        return self._as_truth(node, self._value(node))
+
+    def _as_truth(self, node: ast.expr, value: Any) -> bool:
+        if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)
 
@@ -245,7 +303,7 @@ class Evaluation:
         value = self._value(node)
         if not isinstance(value, list | tuple):
             allowed = "range, lists, tuples, zip, enumerate and reversed of them; modules of a constant list"
-            raise self._refuse(node, f"a loop over {words(kind_of(value))}; allowed: {allowed}")
+            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}")
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
@@ -262,102 +320,22 @@ class Evaluation:
         self._loop(loop.target, loop.iter, body)
         return found
 
+    @abstractmethod
     def _call(self, node: ast.Call) -> Any:
-        if any(isinstance(one, ast.Starred) for one in node.args) or any(
-            k.arg is None for k in node.keywords
-        ):
-            raise self._refuse(node, "a call with * or **; write the arguments out")
-        known, function = self._statics.find(node.func)
-        if not known:
-            return self._method(node)
-        if function is marks.concurrent:
-            self._set_role(node, "concurrent")
-            return tuple(self._value(one) for one in node.args)
-        if function is marks.map:
-            return self._map(node)
-        if function is list and len(node.args) == 1 and isinstance(node.args[0], ast.Call):
-            inner = self._statics.find(node.args[0].func)[1]
-            if inner in LOOPED:
-                self._set_role(node, "listed")
-                return list(self._items(node.args[0]))
-        args = [self._value(one) for one in node.args]
-        named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        return self._applied(node, function, args, named)
+        """Evaluate a call."""
 
-    def _applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
-        role = role_of_call(function, [*args, *named.values()], self._recording.source_of)
-        if role == "tensor":
-            target = function.function if isinstance(function, marks.MarkedBlock) else function
-            return self._tensors(node, target, args, **named)
-        if role == "":
-            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; allowed: {ALLOWED}")
-        site = self._set_role(node, role)
-        if role == "builtin":
-            return function(*args, **named)
-        if role == "record":
-            made = function(*args, **named)
-            for name in vars(made):
-                self._field(made, name)
-            return made
-        target, bound = callable_of(function)
-        source = self._recording.source_of(target)
-        given = [*bound, *args]
-        nodes: list[ast.expr | None] = [*([None] * len(bound)), *node.args]
-        for at in range(len(given), len(source.parameters)):
-            name = source.parameters[at]
-            keyword = next((one.value for one in node.keywords if one.arg == name), None)
-            try:
-                given.append(named[name] if keyword is not None else source.default(at))
-            except KeyError:
-                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
-            nodes.append(keyword)
-        statics = static_arguments(self._statics, source.parameters, nodes, given)
-        result, number = self._recording.call(target, given, statics)
-        site.callees[number] = None
-        return result
+    @abstractmethod
+    def _library(self, node: ast.AST, call: ListsCall) -> Any:
+        """Do to a list of any length what a function of `lists` does."""
 
-    def _map(self, node: ast.Call) -> Any:
-        self._set_role(node, "map")
-        if len(node.args) != 2 or node.keywords:
-            raise self._refuse(node, "dietcode.map takes a function and a list")
-        known, function = self._statics.find(node.args[0])
-        if not known:
-            raise self._refuse(node.args[0], "is chosen by values; name a function")
-        found = []
-        for one in self._value(node.args[1]):
-            target, bound = callable_of(function)
-            if role_of_call(function, [one], self._recording.source_of) == "tensor":
-                found.append(self._tensors(node, function, [one]))
-                self._site(node).role = "map"
-                continue
-            source = self._recording.source_of(target)
-            statics = dict(zip(source.parameters, bound, strict=False))
-            result, number = self._recording.call(target, [*bound, one], statics)
-            self._site(node).callees[number] = None
-            found.append(result)
-        return found
+    @abstractmethod
+    def _stacked(self, node: ast.AST, function: Any, args: list[Any], nodes: list[ast.expr]) -> Any:
+        """Compute tensor code over stacks of any length."""
 
-    def _method(self, node: ast.Call) -> Any:
-        if not isinstance(node.func, ast.Attribute):
-            raise self._refuse(node, "calls what a value chooses; name the function")
-        base, name = self._value(node.func.value), node.func.attr
-        args = [self._value(one) for one in node.args]
-        named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        if is_tensor(base):
-            if name in ("item", "tolist"):
-                self._set_role(node, name)
-                return getattr(base, name)()
-            if name in ("size", "dim", "numel"):
-                self._set_role(node, "constant").value = found = getattr(base, name)(*args)
-                return found
-            if name.endswith("_") and not name.endswith("__"):
-                raise self._refuse(node, f"{name} changes a tensor in place; allowed: {name.rstrip('_')}")
-            return self._tensors(node, getattr(type(base), name), [base, *args], **named)
-        if isinstance(base, list) and name in LIST_METHODS and not named:
-            self._set_role(node, f"list.{name}")
-            return getattr(base, name)(*args)
-        allowed = f"methods of tensors, and {', '.join(LIST_METHODS)} of lists"
-        raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
+
+def _kind_words(value: Any) -> str:
+    kind = kind_of(value)
+    return f"a {type(value).__name__}" if kind == "object" else words(kind)
 
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -372,5 +350,6 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Subscript: Evaluation._subscript,
     ast.Attribute: Evaluation._attribute,
     ast.ListComp: Evaluation._comprehension,
-    ast.Call: Evaluation._call,
+    ast.Call: lambda self, node: self._call(node),
+    ast.NamedExpr: Evaluation._walrus,
 }

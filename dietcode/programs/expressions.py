@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import itertools
 import math
 import operator
@@ -12,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs.calling import callable_of
 from dietcode.programs.code import Code, Label
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
-from dietcode.programs.loops import lower_list_comprehension, lower_listed, lower_map
+from dietcode.programs.loops import lower_list_comprehension
+from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
-from dietcode.programs.sites import Context, Path, Site
-from dietcode.programs.sources import Statics, is_frozen, is_tensor
-from dietcode.programs.tensor_calls import argmax_of, tensor_operation
+from dietcode.programs.sites import Context, Path, Site, is_of_library
+from dietcode.programs.sources import Statics, is_tensor
+from dietcode.programs.tensor_calls import tensor_operation
 from dietcode.programs.values import KnownValue, Register, Several, Value
 
 UNREACHED = "RuntimeError: no sample reached this line; give samples that do"
@@ -35,15 +34,21 @@ class ExpressionLowering(ABC):
         By their numbers: several may be one.
     records : mapping of str to sequence of str
         The fields of records, by the name of the class.
+    optimisations : Optimisations
     """
 
     def __init__(
-        self, context: Context, contexts: Sequence[Context], records: Mapping[str, Sequence[str]]
+        self,
+        context: Context,
+        contexts: Sequence[Context],
+        records: Mapping[str, Sequence[str]],
+        optimisations: Optimisations,
     ) -> None:
+        self.optimisations = optimisations
         self.context, self.contexts, self.records = context, contexts, records
         self.source = context.source
         self.statics = Statics(context.source, context.statics)
-        self.code = Code(context.source.parameters)
+        self.code = Code([name for name in context.source.parameters if name not in context.statics])
         self.path: Path = ()
         self.loops: list[tuple[Label, Label]] = []  # where continue and break go
 
@@ -77,6 +82,8 @@ class ExpressionLowering(ABC):
         known, static = self.statics.find(node)
         if known:
             return KnownValue(static, ast.unparse(node))
+        if self.site(node).role == "library":
+            return self.kinded(self.library(node), node)
         return self.kinded(_EXPRESSIONS[type(node)](self, node), node)
 
     def kinded(self, found: Value, node: ast.AST) -> Value:
@@ -94,6 +101,11 @@ class ExpressionLowering(ABC):
 
     def _name(self, node: ast.Name) -> Value:
         return self.code.read(node.id)
+
+    def _walrus(self, node: ast.NamedExpr) -> Value:
+        value = self.value(node.value)
+        self.store(node.target, value)
+        return value
 
     def _tuple(self, node: ast.Tuple) -> Value:
         return Several(tuple(self.value(one) for one in node.elts))
@@ -144,7 +156,7 @@ class ExpressionLowering(ABC):
 
     def _is_seen(self, node: ast.expr) -> bool:
         """Whether a sample reached an expression; otherwise it is an error of the instance."""
-        if (self.path, node) in self.context.sites:
+        if (self.path, node) in self.context.sites or is_of_library(self.source):
             return True
         self.fail(UNREACHED)
         return False
@@ -220,173 +232,48 @@ class ExpressionLowering(ABC):
 
     def _attribute(self, node: ast.Attribute) -> Value:
         if self.site(node).role == "constant":
-            return self._constant(node)
+            return self.constant(node)
         base = self.value(node.value)
-        if self.site(node).role == "tensor":
+        role, known = self.site(node).role, self.site(node).value
+        if role == "stack shape":
+            return Several((self.code.emit("len", (base,)), *map(KnownValue, known)))
+        if role == "part":
+            return base.items[known] if isinstance(base, Several) else self._item_of(base, known)
+        if role == "tensor":
             return self.tensors(node, getattr, [base, KnownValue(node.attr)])
         return self.code.emit("field", (base,), node.attr)
 
-    def _constant(self, node: ast.expr) -> Value:
+    def _item_of(self, base: Value, at: int) -> Value:
+        return self.code.emit("get", (base, KnownValue(at)))
+
+    def constant(self, node: ast.expr) -> Value:
+        """Return what samples show to be the same in every instance."""
         found = self.site(node).value
         return Several(tuple(map(KnownValue, found))) if isinstance(found, tuple) else KnownValue(found)
 
     def _comprehension(self, node: ast.ListComp) -> Value:
         return lower_list_comprehension(self, node)
 
-    # ---- Calls ----
-
     def tensors(
         self, node: ast.AST, function: Callable[..., Any], args: Sequence[Any], **kwargs: Any
     ) -> Value:
         """Add tensor code; returns its result."""
-        return tensor_operation(self, node, function, list(args), kwargs)
+        found = tensor_operation(self, node, function, list(args), kwargs)
+        if not self.optimisations.coarsening:
+            self.code.flush()
+        return found
 
-    def _call(self, node: ast.Call) -> Value:
-        site = self.site(node)
-        role = site.role
-        if role == "concurrent":
-            return Several(self._together([self._spawned(one) for one in node.args]))
-        if role == "constant":
-            return self._constant(node)
-        if role in ("map", "listed"):
-            return lower_map(self, node) if role == "map" else lower_listed(self, node)
-        if role == "call":
-            return self.code.emit("call", self._given(node), self.callee(node))
-        function = self.statics.find(node.func)[1]
-        rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
-        return rules[role](node, function) if role in rules else self._method(node, role)
+    @abstractmethod
+    def call(self, node: ast.Call) -> Value:
+        """Write a call."""
 
-    def _tensor_call(self, node: ast.Call, function: Any) -> Value:
-        best = argmax_of(self, node, function)
-        if best is not None:
-            return self.code.emit("argmax", (best,))
-        args = [self._tensor_argument(one) for one in node.args]
-        named = {str(one.arg): self._tensor_argument(one.value) for one in node.keywords}
-        if self.statics.find(node.func)[0]:
-            return self.tensors(node, function, args, **named)
-        assert isinstance(node.func, ast.Attribute)  # the recording refuses others
-        return self.tensors(node, method_of(node.func.attr), [self.value(node.func.value), *args], **named)
+    @abstractmethod
+    def callee(self, node: ast.AST) -> int:
+        """Return the number of the context that a call calls."""
 
-    def _tensor_argument(self, node: ast.expr) -> Value:
-        """Return an argument of tensor code; a list that is written there has its items one by one."""
-        if isinstance(node, ast.List) and not self.statics.find(node)[0]:
-            return Several(tuple(map(self._tensor_argument, node.elts)), is_list=True)
-        return self.value(node)
-
-    def _method(self, node: ast.Call, role: str) -> Value:
-        """Write a method of a list, or what waits for the numbers of a tensor."""
-        assert isinstance(node.func, ast.Attribute)  # the recording refuses others
-        if role in ("item", "tolist"):
-            return self._item(node, node.func.value, role)
-        base = self.value(node.func.value)
-        args = [self.value(one) for one in node.args]
-        if role == "list.append":
-            self.code.emit("append", (base, *args), writes=0)
-            return KnownValue(None)
-        return self.code.emit("pop", (base, args[0] if args else KnownValue(None)))
-
-    def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
-        args = [self.value(one) for one in node.args]
-        return args, {str(one.arg): self.value(one.value) for one in node.keywords}
-
-    def callee(self, node: ast.Call) -> int:
-        """Return the number of the function that a call calls."""
-        numbers = {self.contexts[one].number for one in self.site(node).callees}
-        if len(numbers) != 1:
-            raise self.refuse(
-                node, "calls a function with other modules in another sample; name them in the text"
-            )
-        return numbers.pop()
-
-    def lookup(self, number: int) -> Context:
-        """Return a context that is called."""
-        return self.contexts[number]
-
-    def _given(self, node: ast.Call) -> list[Value]:
-        """Return the arguments of a function; static ones are none."""
-        bound = callable_of(self.statics.find(node.func)[1])[1]
-        contexts = self.site(node).callees
-        callee = self.lookup(next(iter(contexts)))
-        args, named = self._arguments(node)
-        values: list[Value] = [*(KnownValue(one) for one in bound), *args]
-        for at in range(len(values), len(callee.source.parameters)):
-            name = callee.source.parameters[at]
-            values.append(named[name] if name in named else KnownValue(callee.source.default(at)))
-        return [
-            KnownValue(None) if name in callee.statics or _is_object(value) else value
-            for name, value in zip(callee.source.parameters, values, strict=True)
-        ]
-
-    def _spawned(self, node: ast.expr) -> tuple[str, Value]:
-        """Begin a call that runs beside others."""
-        if isinstance(node, ast.Call) and self.site(node).role == "call":
-            return "wait", self.code.emit("spawn", self._given(node), self.callee(node))
-        return "", self.value(node)
-
-    def _together(self, begun: list[tuple[str, Value]]) -> tuple[Value, ...]:
-        return tuple(self.code.emit("wait", (one,)) if word else one for word, one in begun)
-
-    def _item(self, node: ast.AST, base: ast.expr, role: str) -> Value:
-        """Return numbers of a tensor."""
-        value = self.value(base)
-        kinds = self.site(base).kinds
-        if kinds <= NUMBERS:
-            return value
-        if role == "tolist" and any(len(one[2]) != 1 for one in kinds if is_tensor_kind(one)):
-            raise self.refuse(node, "tolist of a tensor of several axes; allowed: of one axis")
-        return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, "float")
-
-    def _builtin(self, node: ast.Call, function: Any) -> Value:
-        args = [self.value(one) for one in node.args]
-        if node.keywords:
-            raise self.refuse(node, f"{function.__name__} with names of arguments")
-        if function is len:
-            if isinstance(args[0], Several):
-                return KnownValue(len(args[0].items))
-            return self.code.emit("len", args)
-        if function is list:
-            if not args:
-                return self.code.emit("list", ())
-            return self.code.emit("slice", (args[0], KnownValue(None), KnownValue(None)))
-        if function in (min, max):
-            if len(args) < 2:
-                raise self.refuse(node, f"{function.__name__} of a list; write a loop")
-            found = args[0]
-            for one in args[1:]:
-                found = self.code.emit("binary", (found, one), function.__name__)
-            return found
-        (kinds, value) = (self.site(node.args[0]).kinds, args[0])
-        if kinds and all(map(is_tensor_kind, kinds)):
-            value = self.number(value, "float")
-        return self.code.emit("unary", (value,), function.__name__)
-
-    def _record(self, node: ast.Call, function: Any) -> Value:
-        fields = [one for one in dataclasses.fields(function) if one.init]
-        args, named = self._arguments(node)
-        values = list(args)
-        for one in fields[len(args) :]:
-            if one.name in named:
-                values.append(named[one.name])
-            elif one.default is not dataclasses.MISSING:
-                values.append(KnownValue(one.default))
-            else:
-                raise self.refuse(node, f"leaves out {one.name} of {function.__name__}; give it")
-        given = dict(zip((one.name for one in fields), values, strict=True))
-        order = self.records[function.__name__]
-        return self.code.emit(
-            "record", [given.get(name, KnownValue(None)) for name in order], function.__name__
-        )
-
-
-def _is_object(value: Value) -> bool:
-    return isinstance(value, KnownValue) and is_frozen(value.value) and not is_tensor(value.value)
-
-
-def method_of(name: str) -> Callable[..., Any]:
-    """Return a method of tensors as a function."""
-    import torch
-
-    return getattr(torch.Tensor, name)  # type: ignore[no-any-return]
+    @abstractmethod
+    def library(self, node: ast.AST) -> Value:
+        """Write a call of a function of `lists`."""
 
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Value]] = {
@@ -401,5 +288,6 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Value]] = {
     ast.Subscript: ExpressionLowering._subscript,
     ast.Attribute: ExpressionLowering._attribute,
     ast.ListComp: ExpressionLowering._comprehension,
-    ast.Call: ExpressionLowering._call,
+    ast.Call: lambda self, node: self.call(node),
+    ast.NamedExpr: ExpressionLowering._walrus,
 }

@@ -14,6 +14,7 @@ from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
 from dietcode.programs.exporting import Type, WeightNames, export_group, signature_of, type_of
 from dietcode.programs.lowering import FunctionLowering
+from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.recording import Recording
 from dietcode.programs.registers import finished
 from dietcode.programs.sites import Context
@@ -61,19 +62,26 @@ class Formed:
     weights: WeightNames = field(default_factory=WeightNames)
 
 
-def form_program(recording: Recording) -> Formed:
+def form_program(recording: Recording, optimisations: Optimisations = ALL) -> Formed:
     """Return a program as data.
+
+    Parameters
+    ----------
+    recording : Recording
+    optimisations : Optimisations
+        Whether tensor code is joined, and calls run side by side.
 
     Raises
     ------
     ModelError
         It cannot be compiled; names file and line.
     """
-    return _Forming(recording).run()
+    return _Forming(recording, optimisations).run()
 
 
 class _Forming:
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, optimisations: Optimisations) -> None:
+        self._optimisations = optimisations
         self._contexts = merged(recording.contexts, recording.entries)
         self._records = recording.records
         self._types: list[Type] = []
@@ -107,8 +115,8 @@ class _Forming:
         return self._types.index(type_)
 
     def _function(self, context: Context) -> dict[str, Any]:
-        code = FunctionLowering(context, self._contexts, self._records).run()
-        parameters = len(context.source.parameters)
+        code = FunctionLowering(context, self._contexts, self._records, self._optimisations).run()
+        parameters = len(context.source.parameters) - len(context.statics)
         instructions, registers = finished(code.instructions, parameters)
         places: dict[int, int] = {}
         kept: list[Instruction] = []

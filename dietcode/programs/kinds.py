@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.stacks import StackedRows
 
 Kind: TypeAlias = Any
 """``none``, ``bool``, ``int``, ``float``, ``text``, ``list``, ``tuple``, ``object``;
-("tensor", dtype, shape); ("record", name of the class);
+("tensor", dtype, shape); ("record", name of the class); ("stack", dtype, shape of a row);
 ("tuple", kinds of the items) for tuples of tensors and numbers."""
 
 _NUMBERS = {bool: "bool", int: "int", float: "float", str: "text", type(None): "none"}
 NUMBERS = frozenset({"bool", "int", "float"})
 
 
+class Extremes(NamedTuple):
+    """What ``max(dim=0)`` of a stack of any length returns, but where they are."""
+
+    values: Any
+    indices: None
+
+
+def is_named_result(value: Any) -> bool:
+    """Whether a tuple is what PyTorch returns with names, as ``max(dim=0)`` does."""
+    return type(value).__module__ == "torch.return_types" or isinstance(value, Extremes)
+
+
 def kind_of(value: Any) -> Kind:
     """Return the kind of a value; a whole number is ``int``, also as a tensor."""
+    if isinstance(value, StackedRows):
+        return ("stack", *kind_of(value[0])[1:]) if value else "list"
     if type(value) in _NUMBERS:
         return _NUMBERS[type(value)]
     if is_tensor(value):
-        dtype = str(value.dtype).removeprefix("torch.")
-        if dtype in ("int64", "int32"):
-            return ("tensor", "int32", tuple(value.shape)) if value.dim() else "int"
-        return ("tensor", dtype, tuple(value.shape))
-    if isinstance(value, tuple):
+        return _of_tensor(value)
+    if isinstance(value, tuple) and (is_named_result(value) or not hasattr(value, "_fields")):
         items = tuple(kind_of(one) for one in value)
         is_flat = all(is_tensor_kind(one) or one in NUMBERS or is_tuple_kind(one) for one in items)
         return ("tuple", items) if is_flat and items else "tuple"
-    if dataclasses.is_dataclass(value) or is_record(value):
+    if dataclasses.is_dataclass(value) or hasattr(value, "_fields") or is_record(value):
         return ("record", type(value).__name__)
     return "list" if isinstance(value, list) else "object"
+
+
+def _of_tensor(value: Any) -> Kind:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if dtype in ("int64", "int32"):
+        return ("tensor", "int32", tuple(value.shape)) if value.dim() else "int"
+    return ("tensor", dtype, tuple(value.shape))
 
 
 def is_record(value: Any) -> bool:
@@ -74,4 +93,6 @@ def words(kind: Kind) -> str:
         return f"a tensor {kind[1]}{list(kind[2])}"
     if is_tuple_kind(kind):
         return f"a tuple of {len(kind[1])}"
+    if isinstance(kind, tuple) and kind[0] == "stack":
+        return f"a stack of any length of {list(kind[2])}"
     return f"a {kind[1]}" if isinstance(kind, tuple) else str(kind)

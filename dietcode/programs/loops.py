@@ -6,9 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dietcode.programs.calling import callable_of
 from dietcode.programs.code import Label
-from dietcode.programs.sources import is_frozen
 from dietcode.programs.values import KnownValue, Several, Value
 
 if TYPE_CHECKING:
@@ -71,7 +69,6 @@ def lower_listed(lowering: FunctionWriter, node: ast.Call) -> Value:
 
 def lower_map(lowering: FunctionWriter, node: ast.Call) -> Value:
     """Write calls that run side by side, and then a loop that waits for them."""
-    bound = callable_of(lowering.statics.find(node.args[0])[1])[1]
     mark = f"{node.lineno} {node.col_offset}"
     items, tasks, found = (f" {word} {mark}" for word in ("items", "tasks", "found"))
     lowering.code.write(items, lowering.value(node.args[1]))
@@ -81,14 +78,15 @@ def lower_map(lowering: FunctionWriter, node: ast.Call) -> Value:
         raise lowering.refuse(
             node, "dietcode.map of tensor code, or of an empty list in all samples; write a list"
         )
-    given = [KnownValue(None) if is_frozen(one) else KnownValue(one) for one in bound]
+
+    word = "spawn" if lowering.optimisations.concurrency else "call"
 
     def begin(item: Value) -> None:
-        task = lowering.code.emit("spawn", (*given, item), lowering.callee(node))
+        task = lowering.code.emit(word, (item,), lowering.callee(node))
         lowering.code.emit("append", (lowering.code.read(tasks), task), writes=0)
 
     def end(task: Value) -> None:
-        result = lowering.code.emit("wait", (task,))
+        result = lowering.code.emit("wait", (task,)) if word == "spawn" else task
         lowering.code.emit("append", (lowering.code.read(found), result), writes=0)
 
     _over(lowering, items, begin, f"begin {mark}")

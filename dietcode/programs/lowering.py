@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from dietcode.programs.call_lowering import CallLowering
 from dietcode.programs.calling import learn_static
 from dietcode.programs.code import Code, Label
-from dietcode.programs.expressions import UNREACHED, ExpressionLowering
+from dietcode.programs.expressions import UNREACHED
 from dietcode.programs.loops import lower_for
 from dietcode.programs.roles import BINARY
+from dietcode.programs.sites import is_of_library
 from dietcode.programs.values import KnownValue, Several, Value
 
 
-class FunctionLowering(ExpressionLowering):
+class FunctionLowering(CallLowering):
     """One context as code."""
 
     def run(self) -> Code:
@@ -35,7 +37,7 @@ class FunctionLowering(ExpressionLowering):
             if isinstance(node, ast.Raise):
                 self._raise(node)
                 return
-            if (self.path, node) not in self.context.reached:
+            if (self.path, node) not in self.context.reached and not is_of_library(self.source):
                 if isinstance(node, ast.Break | ast.Continue | ast.Pass):
                     self._jump(node)
                     return
@@ -82,7 +84,10 @@ class FunctionLowering(ExpressionLowering):
             self.code.jump(self.loops[-1][0])
 
     def _augmented(self, node: ast.AugAssign) -> None:
-        assert isinstance(node.target, ast.Name)
+        assert isinstance(node.target, ast.Name)  # `simplified` leaves no others
+        if self.site(node).role == "library":
+            self.store(node.target, self.library(node))
+            return
         before, other = self.kinded(self.code.read(node.target.id), node.target), self.value(node.value)
         self.store(node.target, self._operated(node, BINARY[type(node.op)], [before, other]))
 

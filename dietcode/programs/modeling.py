@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.program_model import BlockModel, ProgramModel, rows_of_tables
-from dietcode.programs.forming import form_program
+from dietcode.programs.forming import Formed, form_program
 from dietcode.programs.module import Program
+from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of, profile
 from dietcode.programs.recording import Recording
 
 
-def model_of(program: Program, samples: Sequence[Any], name: str) -> tuple[ProgramModel, Mapping[str, Any]]:
-    """Return a program as data, and its weights.
+@dataclass
+class RecordedProgram:
+    """A program as data, and what it was made of.
+
+    Attributes
+    ----------
+    model : ProgramModel
+    formed : Formed
+    recording : Recording
+    """
+
+    model: ProgramModel
+    formed: Formed
+    recording: Recording
+
+
+def model_of(
+    program: Program, samples: Sequence[Any], name: str, optimisations: Optimisations = ALL
+) -> tuple[ProgramModel, Mapping[str, Any]]:
+    """Return a program as data, and its weights; see `record`."""
+    found = record(program, samples, name, optimisations)
+    return found.model, found.formed.weights.arrays
+
+
+def record(
+    program: Program, samples: Sequence[Any], name: str, optimisations: Optimisations = ALL
+) -> RecordedProgram:
+    """Return a program as data.
 
     Parameters
     ----------
@@ -23,6 +52,8 @@ def model_of(program: Program, samples: Sequence[Any], name: str) -> tuple[Progr
         Instances, as the program takes them.
     name : str
         What it is called.
+    optimisations : Optimisations
+        Of these, those that its control flow shows.
 
     Raises
     ------
@@ -31,15 +62,17 @@ def model_of(program: Program, samples: Sequence[Any], name: str) -> tuple[Progr
     """
     if not samples:
         raise ModelError("--samples: there is none; allowed: a list of instances")
-    recording = Recording(program.function)
+    recording = Recording(program.function, program.bound)
     recording.run(samples)
-    formed = form_program(recording)
+    formed = form_program(recording, optimisations)
     if not formed.blocks:
         raise ModelError(
             f"{name}: has no tensor code that depends on an instance; there is nothing to compile"
         )
-    found = profile(formed, [recording.arguments(one) for one in samples])
-    phases = phases_of(found.edges, len(formed.blocks))
+    given = [partial(recording.instance, one) for one in samples]
+    found = profile(formed, given, recording.wanted, with_phases=optimisations.phases)
+    many = len(formed.blocks)
+    phases = phases_of(found.edges, many) if optimisations.phases else [0] * many
     blocks = tuple(
         BlockModel(one.graph, one.operands, one.results, tuple(one.is_made), phase, buckets, together)
         for one, phase, buckets, together in zip(
@@ -48,4 +81,4 @@ def model_of(program: Program, samples: Sequence[Any], name: str) -> tuple[Progr
     )
     rows = rows_of_tables(blocks)
     model = ProgramModel(name, formed.form, blocks, len(samples), rows, found.shown)
-    return model, formed.weights.arrays
+    return RecordedProgram(model, formed, recording)

@@ -20,21 +20,29 @@ class Program:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        if not inspect.isfunction(function):
-            raise ModelError(f"program: given {clip(function)}; allowed: a function written by def")
-        self.function = function
-        functools.update_wrapper(self, function)
+        given = function.forward if hasattr(function, "forward") else function
+        self.bound = [given.__self__] if inspect.ismethod(given) else []
+        self.function = given.__func__ if inspect.ismethod(given) else given
+        if not inspect.isfunction(self.function):
+            raise ModelError(
+                f"program: given {clip(function)}; allowed: a function written by def, a method, or a module"
+            )
+        functools.update_wrapper(self, self.function)
+
+    def __get__(self, instance: Any, owner: type) -> Program:
+        """Return the program of an object, where it is marked in the object's class."""
+        return self if instance is None else Program(self.function.__get__(instance, owner))
 
     def __call__(self, *args: Any) -> Any:
         """Run the function on one instance."""
-        return self.function(*args)
+        return self.function(*self.bound, *args)
 
     def eager(self, *args: Any) -> Any:
         """Run the function on one instance without gradients: the same numbers, for a debugger."""
         import torch
 
         with torch.no_grad():
-            return self.function(*args)
+            return self.function(*self.bound, *args)
 
 
 class MarkedBlock:
@@ -52,7 +60,7 @@ class MarkedBlock:
 
 
 def program(function: Callable[..., Any]) -> Program:
-    """Mark a function as a program: see `Program`."""
+    """Mark a function, a method or a module as a program: see `Program`."""
     return Program(function)
 
 

@@ -13,14 +13,16 @@ from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import BlockModel, ProgramModel
-from dietcode.graph.samples import row_weights
+from dietcode.graph.samples import by_cost, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.planning import ModelPlan, planned_parts
 from dietcode.programs.block_runs import FIRST
+from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
+from dietcode.recursion.passes import Passes
 from dietcode.recursion.rewriting import canonical, distinct_outputs
 from dietcode.runtime.manifest import PROGRAM_FORMAT
 
@@ -55,7 +57,7 @@ class BatchedBlock:
 
 
 @dataclass(frozen=True)
-class _Split:
+class Split:
     """How a block's instruction becomes two: the first has what comes with the instance.
 
     Attributes
@@ -74,7 +76,9 @@ class _Split:
     num_hoisted: int
 
 
-def plan_program(model: ProgramModel, fields: Mapping[str, Any], *, hoist: bool = True) -> ModelPlan:
+def plan_program(
+    model: ProgramModel, fields: Mapping[str, Any], optimisations: Optimisations = ALL
+) -> ModelPlan:
     """Take a program apart; the plan's description is ``program.json``.
 
     Parameters
@@ -82,19 +86,16 @@ def plan_program(model: ProgramModel, fields: Mapping[str, Any], *, hoist: bool 
     model : ProgramModel
     fields : mapping
         Target, budget and objective of each part, as a spec has them.
-    hoist : bool
-        Whether what depends on the instance alone becomes a block of its own, which runs first.
+    optimisations : Optimisations
+        Of these, those that its blocks show.
 
     Raises
     ------
     ModelError
         A block cannot be compiled; all reasons are named.
     """
-    blocks: list[BatchedBlock] = []
-    splits: list[_Split | int] = []
-    for number, one in enumerate(model.blocks):
-        splits.append(_rows_of(model, number, one, blocks, hoist))
-    lowered = [_lowered(one) for one in blocks]
+    blocks, splits = row_blocks(model, optimisations)
+    lowered = [_lowered(one, optimisations) for one in blocks]
     functions = [_with_splits(one, splits) for one in model.form["functions"]]
     types = [(one["dtype"], tuple(one["shape"])) for one in model.form["types"]]
     for block in blocks:
@@ -111,18 +112,33 @@ def plan_program(model: ProgramModel, fields: Mapping[str, Any], *, hoist: bool 
     return ModelPlan(description, parts, _facts(model, description, blocks, lowered))
 
 
+def row_blocks(
+    model: ProgramModel, optimisations: Optimisations = ALL
+) -> tuple[list[BatchedBlock], list[Split | int]]:
+    """Return the blocks of rows, and for each block of the model which of them it is, or which two."""
+    blocks: list[BatchedBlock] = []
+    splits = [_rows_of(model, number, one, blocks, optimisations) for number, one in enumerate(model.blocks)]
+    return blocks, splits
+
+
 def _max_batch(counts: Mapping[int, int]) -> int:
     wanted = max(_LEAST, _MARGIN * max(counts, default=1))
     return min(_MOST, 1 << (wanted - 1).bit_length())
 
 
 def _rows_of(
-    model: ProgramModel, number: int, block: BlockModel, blocks: list[BatchedBlock], hoist: bool
-) -> _Split | int:
+    model: ProgramModel,
+    number: int,
+    block: BlockModel,
+    blocks: list[BatchedBlock],
+    optimisations: Optimisations,
+) -> Split | int:
     """Add the row blocks that a block becomes."""
+    hoist = optimisations.hoisting
     name = f"block{number}"
     batch = _max_batch(block.together if hoist else block.buckets)
-    graph = batched_block(block, {"B": (1, batch), "T": (2, model.max_rows)})
+    ranges = {"B": (1, batch), "T": (2, model.max_rows)}
+    graph = batched_block(block, ranges, optimisations)
     on_blocks = {
         f"{word}{k}"
         for k, is_made in enumerate(block.is_made)
@@ -162,7 +178,7 @@ def _rows_of(
     blocks.append(
         BatchedBlock(name, rest, types, list(block.results), block.phase, dict(block.buckets), own_batch)
     )
-    return _Split(len(blocks) - 2, len(blocks) - 1, first, second, len(wanted))
+    return Split(len(blocks) - 2, len(blocks) - 1, first, second, len(wanted))
 
 
 def _reads(graph: Graph, operand: int) -> bool:
@@ -170,7 +186,9 @@ def _reads(graph: Graph, operand: int) -> bool:
     return any(names & set(node.tensors) for node in graph.nodes)
 
 
-def batched_block(block: BlockModel, ranges: dict[str, tuple[int, int]]) -> Graph:
+def batched_block(
+    block: BlockModel, ranges: dict[str, tuple[int, int]], optimisations: Optimisations = ALL
+) -> Graph:
     """Return a block of one instance as a graph of rows, in the form that is taken apart."""
     new = Graph(block.graph.name, ranges)
     rows: list[str] = []
@@ -191,7 +209,8 @@ def batched_block(block: BlockModel, ranges: dict[str, tuple[int, int]]) -> Grap
         if not shape:  # kernels write rows
             new.outputs[number] = new.add("reshape", new.outputs[number], shape=(ROWS, ONE))
     new.without_unused()
-    return canonical(new, positions)
+    passes = Passes(joined_gates=optimisations.horizontal, tables=optimisations.tables)
+    return canonical(new, positions, passes)
 
 
 def _ranged(graph: Graph, most: int) -> Graph:
@@ -239,13 +258,14 @@ def _with_tables(graph: Graph, values: Sequence[str], begin: int, most: int) -> 
     return found
 
 
-def _lowered(block: BatchedBlock) -> LoweredRows:
+def _lowered(block: BatchedBlock, optimisations: Optimisations) -> LoweredRows:
     outside = {name: f"next{at}" for at, name in enumerate(block.graph.outputs)}
-    weights = row_weights(block.counts, block.max_batch)
+    counts = by_cost(block.counts) if optimisations.profile else None
+    weights = row_weights(counts, block.max_batch)
     return lower_rows(block.graph, block.name, outside, weights)
 
 
-def _with_splits(function: Mapping[str, Any], splits: Sequence[_Split | int]) -> dict[str, Any]:
+def _with_splits(function: Mapping[str, Any], splits: Sequence[Split | int]) -> dict[str, Any]:
     """Return a function whose block instructions are those of row blocks."""
     code: list[list[Any]] = []
     lines: list[int] = []
@@ -348,6 +368,7 @@ def _facts(
         "host_operators": {},
         "moves": sum("move" in step for one in lowered for step in one.steps),
         "samples": {"instances": model.num_samples},
+        "constants": [one["value"] for one in model.form["tensors"]],
         "functions": [
             {"name": one["name"], "instructions": len(one["code"])} for one in description["functions"]
         ],
@@ -359,6 +380,7 @@ def _facts(
                 "buckets": {str(rows): count for rows, count in sorted(one.counts.items())},
                 "kernels": sum("kernel" in step for step in own.steps),
                 "moves": sum("move" in step for step in own.steps),
+                "weights": sorted(own.weights),
             }
             for one, own in zip(blocks, lowered, strict=True)
         ],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.program_model import MAX_SHOWN, Bucket
+from dietcode.programs.checking import difference
 from dietcode.programs.exporting import run_group
 from dietcode.programs.forming import Formed
 from dietcode.programs.interpreter import FormRun, InstanceError
@@ -67,29 +68,39 @@ def tensors_of(formed: Formed) -> list[Any]:
     return [torch.from_numpy(arrays[one["value"]]) for one in formed.form["tensors"]]
 
 
-def profile(formed: Formed, samples: Sequence[Sequence[Any]]) -> Profile:
+def profile(
+    formed: Formed,
+    samples: Sequence[Callable[[], Sequence[Any]]],
+    wanted: Sequence[Any],
+    *,
+    with_phases: bool = True,
+) -> Profile:
     """Count the buckets of samples: all in one call, and in calls of a few.
 
     Parameters
     ----------
     formed : Formed
-    samples : sequence of sequence
-        The arguments of each instance.
+    samples : sequence of callable
+        Each gives the arguments of an instance, which a run may change.
+    wanted : sequence
+        What the function itself gives for each.
+    with_phases : bool
+        Whether buckets are counted by phase, or by depth alone.
 
     Raises
     ------
     ModelError
-        A sample fails.
+        A sample fails, or gives something else.
     """
     many = len(formed.blocks)
     compute, tensors = torch_blocks(formed), tensors_of(formed)
-    first = _run(FormRun(formed.form, [0] * many, compute, tensors), samples)
-    phases = phases_of(first.edges, many)
+    first = _run(FormRun(formed.form, [0] * many, compute, tensors), samples, wanted)
+    phases = phases_of(first.edges, many) if with_phases else [0] * many
     buckets: list[Counter[int]] = [Counter() for _ in range(many)]
     together: list[Counter[int]] = [Counter() for _ in range(many)]
     shown: list[Bucket] = []
     for size in sorted({len(samples), *(one for one in BATCHES if one < len(samples))}):
-        run = _run(FormRun(formed.form, phases, compute, tensors), samples[:size])
+        run = _run(FormRun(formed.form, phases, compute, tensors), samples[:size], wanted[:size])
         for _, _, block, rows in run.buckets:
             buckets[block][rows] += 1
         if not shown or len(run.buckets) <= MAX_SHOWN:
@@ -101,10 +112,17 @@ def profile(formed: Formed, samples: Sequence[Sequence[Any]]) -> Profile:
     return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), edges, tuple(shown))
 
 
-def _run(run: FormRun, samples: Sequence[Sequence[Any]]) -> FormRun:
-    for number, one in enumerate(run.run(samples)):
+def _run(run: FormRun, samples: Sequence[Callable[[], Sequence[Any]]], wanted: Sequence[Any]) -> FormRun:
+    found = run.run([one() for one in samples])
+    for number, (one, right) in enumerate(zip(found, wanted, strict=True)):
         if isinstance(one, InstanceError):
             raise ModelError(f"--samples: instance {number}: {one}; samples are instances that are computed")
+        words = difference(one, right)
+        if words is not None:
+            raise ModelError(
+                f"--samples: instance {number}: compiled, the program gives {words} as the function does; "
+                "calls of dietcode.concurrent and dietcode.map may not change what others read"
+            )
     return run
 
 

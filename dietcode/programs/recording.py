@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -10,11 +11,14 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs.calling import learn_static
-from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT, Evaluation
+from dietcode.programs.evaluated_calls import CallEvaluation
+from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.kinds import kind_of, tensors_in
+from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
 from dietcode.programs.sites import ALLOWED, Context, named
-from dietcode.programs.sources import FunctionSource
+from dietcode.programs.sources import FunctionSource, is_tensor
+from dietcode.programs.stacks import StackedRows
 from dietcode.workload.text import clip
 
 _STACK_BYTES, _DEEPEST = 1 << 29, 200_000
@@ -27,6 +31,8 @@ class Recording:
     ----------
     function : function
         The program's.
+    bound : sequence of object
+        Its first parameters, where it is a method.
 
     Attributes
     ----------
@@ -36,17 +42,23 @@ class Recording:
         The contexts of the program itself, which become one.
     records : dict of str to list of str
         The fields of each class whose objects the program reads, in order.
+    wanted : list
+        What the function itself returns, of each sample.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, bound: Sequence[Any] = ()) -> None:
         self.contexts: list[Context] = []
         self.entries: set[int] = set()
         self.records: dict[str, list[str]] = {}
         self.made: dict[int, Any] = {}
+        self.wanted: list[Any] = []
+        self.ownership = Ownership()
         self._known: dict[Any, int] = {}
         self._sources: dict[Any, FunctionSource] = {}
         self._kept: list[Any] = []
         self._function = function
+        names = self.source_of(function).parameters
+        self._bound: dict[str, Any] = dict(zip(names, bound, strict=False))
 
     def run(self, samples: Sequence[Any]) -> None:
         """Run samples, each of them one instance.
@@ -67,7 +79,12 @@ class Recording:
                 with torch.no_grad():
                     for one in samples:
                         self.made.clear()
-                        self.entries.add(self.call(self._function, self.arguments(one), None)[1])
+                        self.ownership.clear()
+                        given = [*self._bound.values(), *self.instance(one)]
+                        result, number = self.call(self._function, given, self._bound)
+                        self._check_result(result)
+                        self.entries.add(number)
+                        self.wanted.append(self._function(*self._bound.values(), *self.instance(one)))
             except BaseException as error:
                 problem.append(error)
             finally:
@@ -83,15 +100,29 @@ class Recording:
 
     def arguments(self, instance: Any) -> list[Any]:
         """Return the arguments of an instance: itself, or its items where a program takes several."""
-        many = len(self.source_of(self._function).parameters)
+        bound = list(self._bound.values())
+        many = len(self.source_of(self._function).parameters) - len(bound)
         if many == 1:
-            return [instance]
+            return [*bound, instance]
         if not isinstance(instance, tuple) or len(instance) != many:
             name = self._function.__name__
             raise ModelError(
                 f"--samples: given {clip(instance)}; allowed: tuples of {many}, which {name} takes"
             )
-        return list(instance)
+        return [*bound, *instance]
+
+    def instance(self, instance: Any) -> list[Any]:
+        """Return a copy of the arguments of an instance, without what the program is bound to."""
+        return list(copied(self.arguments(instance)[len(self._bound) :]))
+
+    def _check_result(self, result: Any) -> None:
+        """Refuse a result that would come out as something else."""
+        if _has_stack(result):
+            source = self.source_of(self._function)
+            raise source.refusal(
+                source.tree.body[-1],
+                "returns torch.stack of a list of any length; return the list, and stack it outside",
+            )
 
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function, read once."""
@@ -108,7 +139,7 @@ class Recording:
             )
         given = statics or {}
         kinds = tuple(
-            "static" if name in given else kind_of(one)
+            "static" if name in given else _kind_in_context(one)
             for name, one in zip(source.parameters, args, strict=True)
         )
         key = (function, kinds, tuple(sorted((name, id(one)) for name, one in given.items())))
@@ -121,7 +152,7 @@ class Recording:
         return run.result(), context.number
 
 
-class _Activation(Evaluation):
+class _Activation(CallEvaluation):
     """A call of a function."""
 
     def result(self) -> Any:
@@ -160,11 +191,21 @@ class _Activation(Evaluation):
         site = self._site(node.target)
         site.kinds.add(kind_of(before))
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
-        if isinstance(before, list):
-            raise self._refuse(node, "list += list, which changes the list; write append, or x = x + y")
-        value = self._operated(node, BINARY[type(node.op)][1], [before, self._value(node.value)])
+        if isinstance(before, list) and not isinstance(before, StackedRows):
+            raise self._refuse(node, "list += list, which changes the list; write extend, or x = x + y")
+        other = self._value(node.value)
+        if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):
+            raise self._refuse(
+                node, "changes a tensor that something else may have too; write x = x + y in full"
+            )
+        value = self._operated(node, BINARY[type(node.op)][1], [before, other], [node.target, node.value])
+        self._site(node).kinds.add(kind_of(value))
         self._store(node.target, value)
         return NEXT
+
+    def _references(self, tensor: Any) -> int:
+        """Return how many references to a tensor a variable and its assignment are."""
+        return 2 + (id(tensor) in self._recording.made)
 
     def _expression(self, node: ast.Expr) -> Any:
         if not isinstance(node.value, ast.Constant):
@@ -215,6 +256,41 @@ class _Activation(Evaluation):
 
     def _pass(self, node: ast.stmt) -> Any:
         return {ast.Break: BREAK, ast.Continue: CONTINUE}.get(type(node), NEXT)
+
+
+def _kind_in_context(value: Any) -> Any:
+    """Return a value's kind; lists of other tensors make another context."""
+    kind = kind_of(value)
+    first = value[0] if isinstance(value, list) and value else None
+    return (kind, kind_of(first)) if is_tensor(first) else kind
+
+
+def copied(value: Any) -> Any:
+    """Return what an instance is, so that a program may change it; tensors stay the same."""
+    known = {id(one): one for one in _tensors_of(value)}
+    return copy.deepcopy(value, known)
+
+
+def _tensors_of(value: Any) -> list[Any]:
+    found, seen, waiting = [], set(), [value]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if is_tensor(one):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif hasattr(one, "__dict__"):
+            waiting += vars(one).values()
+    return found
+
+
+def _has_stack(value: Any) -> bool:
+    if isinstance(value, StackedRows):
+        return True
+    return isinstance(value, list | tuple) and any(map(_has_stack, value))
 
 
 _STATEMENTS: dict[type, Callable[[Any, Any], Any]] = {

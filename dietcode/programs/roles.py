@@ -55,15 +55,24 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
     if marked or any(function is one for one in BUILTINS):
         return marked or "builtin"
     if is_module(function):
-        return "tensor" if _are_tensors(args) else "call"
+        is_torch = not is_users_module(function)
+        return "tensor" if is_torch or (_are_tensors(args) and not _has_list(args)) else "call"
     if isinstance(function, type):
-        return "record" if dataclasses.is_dataclass(function) else ""
+        is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
+        return "record" if is_record else ""
     if (inspect.isfunction(function) or inspect.ismethod(function)) and _is_users(function):
-        is_straight = _are_tensors(args) and any(map(is_tensor, args))
+        is_straight = _are_tensors(args) and any(map(is_tensor, args)) and not _has_list(args)
         plain = function.__func__ if inspect.ismethod(function) else function
         return "tensor" if is_straight and _is_straight(source_of(plain)) else "call"
+    if getattr(function, "__module__", "") == operator.add.__module__:
+        return "tensor" if any(map(is_tensor, args)) else ""
     owner = getattr(function, "__module__", None) or repr(getattr(function, "__self__", ""))
     return "tensor" if callable(function) and "torch" in owner else ""
+
+
+def is_users_module(function: Any) -> bool:
+    """Whether something is a module whose text is the user's."""
+    return is_module(function) and not type(function).__module__.startswith("torch.")
 
 
 def _is_users(function: Any) -> bool:
@@ -83,6 +92,10 @@ def _are_tensors(args: Sequence[Any]) -> bool:
         or (isinstance(one, tuple | list) and _are_tensors(one))
         for one in args
     )
+
+
+def _has_list(args: Sequence[Any]) -> bool:
+    return any(isinstance(one, list) or (isinstance(one, tuple) and _has_list(one)) for one in args)
 
 
 def _is_straight(source: FunctionSource) -> bool:

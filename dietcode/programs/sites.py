@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dietcode.programs import lists
 from dietcode.programs.kinds import Kind
+from dietcode.programs.ownership import Ownership
 from dietcode.programs.sources import FunctionSource
+from dietcode.programs.stacks import ListsCall
 from dietcode.workload.text import one_line
 
 Path = tuple[int, ...]
@@ -29,6 +32,8 @@ class Site:
         Whether its tensors were ever computed; otherwise they came with the instance.
     value : object
         What an expression is that is the same in every instance, as the shape of a tensor.
+    library : ListsCall or None
+        What is done to a list of any length.
     """
 
     kinds: set[Kind] = field(default_factory=set)
@@ -36,6 +41,7 @@ class Site:
     callees: dict[int, None] = field(default_factory=dict)
     is_made: bool = False
     value: Any = None
+    library: ListsCall | None = None
 
 
 @dataclass
@@ -61,11 +67,17 @@ class Context:
     reached: set[tuple[Path, ast.AST]] = field(default_factory=set)
 
 
+def is_of_library(source: FunctionSource) -> bool:
+    """Whether a function is one of `lists`, of which each line is compiled, reached or not."""
+    return bool(source.function.__module__ == lists.__name__)
+
+
 class Recorder(Protocol):
     """What expressions need of a recording, as `dietcode.programs.recording.Recording` is one."""
 
     records: dict[str, list[str]]
     made: dict[int, Any]
+    ownership: Ownership
 
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function."""

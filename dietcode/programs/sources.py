@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.simplifying import simplified
 
 _MISSING = object()
 
@@ -42,7 +43,7 @@ class FunctionSource:
         found = tree.body[0]
         if not isinstance(found, ast.FunctionDef):
             raise ModelError(f"{self.file}:{first}: {function.__name__} is a lambda; write it by def")
-        self.tree = found
+        self.tree = simplified(found)
         given = found.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
             raise self.refusal(found, "*args, ** or keyword-only parameters; allowed: plain parameters")

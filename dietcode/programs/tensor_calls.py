@@ -39,6 +39,9 @@ _RANDOM = (
     "rand_like",
 )
 
+_OF_SHAPES = frozenset(
+    ["zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor"]
+)
 _ARITHMETIC = frozenset(function for _, function in (*BINARY.values(), *COMPARE.values()))
 
 
@@ -77,6 +80,8 @@ def tensor_operation(
         first = given[0]
         if isinstance(first, Register) and (first.kind in NUMBERS or is_tensor_kind(first.kind)):
             return first
+    if getattr(function, "__name__", "") in _OF_SHAPES and is_tensor_kind(getattr(given[0], "kind", None)):
+        given[0] = KnownValue(_of_shape(given[0].kind))
     leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
     if all(isinstance(leaf, KnownValue) for leaf in leaves):
         return _constant(lowering, node, function, given, named)
@@ -87,6 +92,13 @@ def tensor_operation(
     name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     operation = Operation(function, given, named, lowering.source.where(node), name)
     return lowering.code.operate(operation, _kind(lowering, node))
+
+
+def _of_shape(kind: Any) -> Any:
+    """Return a tensor that has a kind's dtype and shape."""
+    import torch
+
+    return torch.zeros(kind[2], dtype=getattr(torch, kind[1]))
 
 
 def _makers() -> tuple[Any, ...]:

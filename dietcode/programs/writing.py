@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
+from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.sites import Context, Path, Site
 from dietcode.programs.sources import FunctionSource, Statics
 from dietcode.programs.values import Value
@@ -22,6 +23,7 @@ class FunctionWriter(Protocol):
     code: Code
     path: Path
     loops: list[tuple[Label, Label]]
+    optimisations: Optimisations
 
     def site(self, node: ast.AST) -> Site:
         """Return what samples show of an expression."""
@@ -44,5 +46,5 @@ class FunctionWriter(Protocol):
     def fail(self, text: str) -> None:
         """Write an error of the instance."""
 
-    def callee(self, node: ast.Call) -> int:
+    def callee(self, node: ast.AST) -> int:
         """Return the number of the context that a call calls."""

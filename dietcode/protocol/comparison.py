@@ -24,6 +24,10 @@ class ComparedInstance(ProtocolModel):
         Of the library and of that path where their calls alternate, as in a program that uses both.
     max_rel_error : float
         Largest error against float64, a fraction of the output's largest value.
+    spread : float or None
+        The largest median of repeats over their fastest.
+    disturbed : str or None
+        Why the rates must not become figures: what else ran while they were measured; None where they may.
     """
 
     position: int
@@ -37,6 +41,8 @@ class ComparedInstance(ProtocolModel):
     company_gflops: float | None = None
     vendor_company_gflops: float | None = None
     max_rel_error: float
+    spread: float | None = None
+    disturbed: str | None = None
     measured_at: datetime
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ from dietcode.graph.cells import Cells
 from dietcode.graph.recursive_model import MAX_LEVEL, MAX_NODES, check_sizes
 from dietcode.graph.samples import Samples
 from dietcode.measure.engine import Engine
-from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
-from dietcode.models.compiling import CompileResult, Options, tune_parts, write_bundle
+from dietcode.models.compiling import CompileResult, Options, compile_plan
+from dietcode.models.planning import ModelPlan
+from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.planning import plan_recursion
-from dietcode.runtime.manifest import check_writable
-from dietcode.tuner.events import Event, OnEvent, silent
+from dietcode.tuner.events import OnEvent, silent
 
 
 def compile_recursion(
@@ -33,6 +31,7 @@ def compile_recursion(
     engine: Engine | None = None,
     on_event: OnEvent = silent,
     keep_weights: bool = True,
+    passes: Passes = ALL,
 ) -> CompileResult:
     """Tune the kernels of a recursion and write its bundle.
 
@@ -53,6 +52,8 @@ def compile_recursion(
         Where candidates are measured; this machine by default.
     keep_weights : bool
         Whether the weights go into the bundle.
+    passes : Passes
+        All but for an ablation.
 
     Raises
     ------
@@ -62,17 +63,10 @@ def compile_recursion(
         See `dietcode.errors`; the folder stays as it was.
     """
     check_sizes(max_nodes, max_level)
-    options = options or Options()
-    check_writable(folder)
-    started = time.monotonic()
-    plan = plan_recursion(cells, max_nodes, max_level, options.fields(), samples)
-    kernels = ", ".join(f"{number} for {word}" for word, number in plan.facts["kernels"].items())
-    on_event(Event("plan", f"{plan.facts['num_operators']} operators become kernels: {kernels}", 1, 1))
-    tuned = tune_parts(plan.parts, options, engine, on_event)
-    report = report_of_model(plan, tuned.code_bytes, tuned.searches)
-    described = described_files(plan, report)
-    wanted = {name: weights[name] for name in plan.description["weights"]}
-    kept = wanted if keep_weights else {}
-    write_bundle(folder, described, kept, tuned.folders, partial(bundle_manifest, plan))
-    on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
-    return tuned.result(report, time.monotonic() - started)
+
+    def planned(fields: Mapping[str, Any]) -> tuple[ModelPlan, str]:
+        plan = plan_recursion(cells, max_nodes, max_level, fields, samples, passes)
+        kernels = ", ".join(f"{number} for {word}" for word, number in plan.facts["kernels"].items())
+        return plan, f"{plan.facts['num_operators']} operators become kernels: {kernels}"
+
+    return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights)

@@ -12,7 +12,7 @@ from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.samples import Histogram, Samples
 
 Run = tuple[int, int, int]
-PHASES = ("before", "leaf", "cell")
+PHASES = ("before", "leaf", "first", "cell")
 _TABLE_ROWS = 1024  # tables hardly matter, and are tuned for at one value
 
 
@@ -23,7 +23,7 @@ class KernelRuns:
     Attributes
     ----------
     phase : str
-        before, leaf or cell.
+        before, leaf, first or cell.
     digest : str
         Of the part.
     micro_kernels : tuple of str
@@ -73,8 +73,8 @@ def kernel_runs(
     """
     found: list[KernelRuns] = []
     for phase in PHASES:
-        most = int(description["max_level" if phase == "cell" else "max_nodes"])
-        for step in description[phase]:
+        most = int(description["max_level" if phase in ("first", "cell") else "max_nodes"])
+        for step in description.get(phase, []):
             if "kernel" not in step:  # a move of elements
                 continue
             digest = str(step["kernel"])
@@ -88,7 +88,7 @@ def kernel_runs(
 
 
 def _histogram(phase: str, samples: Samples) -> Histogram:
-    return {"before": samples.nodes, "leaf": samples.leaves, "cell": samples.levels}[phase]
+    return {"before": samples.nodes, "leaf": samples.leaves}.get(phase, samples.levels)
 
 
 def level_runs(rule: Rule, variables: Mapping[str, Extent], most: int) -> list[Run]:

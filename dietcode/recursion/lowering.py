@@ -47,7 +47,11 @@ class LoweredRows:
 
 
 def lower_rows(
-    graph: Graph, word: str, outputs: Mapping[str, str], weights: Mapping[int, float]
+    graph: Graph,
+    word: str,
+    outputs: Mapping[str, str],
+    weights: Mapping[int, float],
+    is_copied: bool = False,
 ) -> LoweredRows:
     """Return the steps of a graph of rows.
 
@@ -60,21 +64,28 @@ def lower_rows(
         The names of its outputs outside.
     weights : mapping of int to float
         What each number of rows counts when its kernels are tuned.
+    is_copied : bool
+        Whether rows of tables are copied together before kernels read them.
 
     Raises
     ------
     ModelError
         No kernel computes a node, or a value is not contiguous where it has to be.
     """
-    return _RowLowering(graph, word, outputs, weights).lowered()
+    return _RowLowering(graph, word, outputs, weights, is_copied).lowered()
 
 
 class _RowLowering(Lowering):
     def __init__(
-        self, graph: Graph, word: str, outputs: Mapping[str, str], weights: Mapping[int, float]
+        self,
+        graph: Graph,
+        word: str,
+        outputs: Mapping[str, str],
+        weights: Mapping[int, float],
+        is_copied: bool,
     ) -> None:
         before = graph.outputs
-        graph, self._in_order = units_in_order(graph, word)
+        graph, self._in_order = units_in_order(graph, word, is_copied)
         super().__init__(graph, Units.singles(graph))
         renamed = dict(zip(before, graph.outputs, strict=True))
         self._word, self._weights = word, weights

@@ -19,7 +19,10 @@ from dietcode.models.planning import ModelPlan, planned_parts
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
+from dietcode.recursion.lowest import LEAF, lowest_form
+from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.rewriting import canonical, distinct_outputs
+from dietcode.recursion.tables import multiply_adds
 from dietcode.recursion.uniform import with_zeros
 from dietcode.recursion.unrolling import unrolled
 from dietcode.runtime.manifest import RECURSION_FORMAT
@@ -37,13 +40,22 @@ class Forms:
     before : Graph or None
         What depends on inputs alone, of all nodes at once, or of all but the leaves where these compute it
         themselves; None where there is nothing of that kind.
-    leaf, cell : Graph
-        Of all leaves; of the nodes of a level.
+    leaf : Graph or None
+        Of all leaves; None where the cell takes them too.
+    cell : Graph
+        Of the nodes of a level.
+    first : Graph or None
+        Of the nodes of the first level, whose children are leaves alone, where leaves are rows of constant
+        tables, and this takes fewer multiplications than `cell`.
+    num_leaves : int
+        The rows of these tables; 1 where all leaves are the same.
     """
 
     before: Graph | None
-    leaf: Graph
+    leaf: Graph | None
     cell: Graph
+    first: Graph | None = None
+    num_leaves: int = 0
 
 
 def plan_recursion(
@@ -52,6 +64,7 @@ def plan_recursion(
     max_level: int,
     fields: Mapping[str, Any],
     samples: Samples | None = None,
+    passes: Passes = ALL,
 ) -> ModelPlan:
     """Take a recursion apart; the plan's description is ``recursion.json``.
 
@@ -66,13 +79,16 @@ def plan_recursion(
         Target, budget and objective of each part, as a spec has them.
     samples : Samples, optional
         What numbers of rows count; evenly in the logarithm without them.
+    passes : Passes
+        All but for an ablation.
 
     Raises
     ------
     ModelError
         The cells cannot be compiled; all reasons are named.
     """
-    forms = forms_of(cells, max_nodes, max_level)
+    forms = forms_of(cells, max_nodes, max_level, passes)
+    is_copied = not passes.fused_gathers
     counts = (samples.nodes, samples.leaves) if samples else (None, None)
     of_nodes, of_leaves = (row_weights(one, max_nodes) for one in counts)
     of_levels = row_weights(samples.levels if samples else None, max_level)
@@ -80,13 +96,18 @@ def plan_recursion(
     hoisted: dict[str, str] = {}
     if forms.before is not None:
         hoisted = {name: f"before/{name}" for name in forms.before.outputs}
-        lowered["before"] = lower_rows(forms.before, "before", hoisted, of_nodes)
+        lowered["before"] = lower_rows(forms.before, "before", hoisted, of_nodes, is_copied)
     states = len(cells.states)
-    for word, graph in (("cell", forms.cell), ("leaf", forms.leaf)):
+    for word, graph in (("cell", forms.cell), ("leaf", forms.leaf), ("first", forms.first)):
+        if graph is None:
+            continue
         outside = {name: f"next{at}" for at, name in enumerate(graph.outputs[:states])}
         outside |= {name: own for name, own in hoisted.items() if name in graph.inputs}
-        lowered[word] = lower_rows(graph, word, outside, of_levels if word == "cell" else of_leaves)
+        rows = of_leaves if word == "leaf" else of_levels
+        lowered[word] = lower_rows(graph, word, outside, rows, is_copied)
     description = _description(cells, max_nodes, max_level, lowered)
+    if forms.first is not None:
+        description |= {"first": lowered["first"].steps, "leaf_rows": forms.num_leaves}
     specs: dict[str, dict[str, Any]] = {}
     calls: dict[str, list[KernelCall]] = {}
     for one in lowered.values():
@@ -101,7 +122,7 @@ def plan_recursion(
     return ModelPlan(description, parts, facts)
 
 
-def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
+def forms_of(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL) -> Forms:
     """Return the graphs of rows that cells become.
 
     Raises
@@ -116,21 +137,34 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
     ranges = {"B": (1, max_level), "N": (1, max_nodes), "T": (2, max_nodes + 1)}
     wide = ranges | {"B": (1, max_nodes)}
     rows = batched_rows(cells, cell, ranges, has_children=True)
-    of_level = canonical(rows, _ORDER)
+    of_level = canonical(rows, _ORDER, passes)
     on_level = {name for name in of_level.inputs if name.startswith(("child", "state"))}
-    hoisted = hoisted_values(of_level, on_level)
-    if cells.leaf is None:
+    hoisted = hoisted_values(of_level, on_level) if passes.hoisting else []
+    leaf: Graph | None
+    if cells.leaf is None and not passes.leaves:
+        leaf = None  # the cell takes them too
+    elif cells.leaf is None:
         leaf = given(_without_children(_ranged(of_level, wide)), hoisted)
-        if cells.children > 1 and not leaf.inputs.keys() >= set(hoisted):
+        if cells.children > 1 and not (hoisted and leaf.inputs.keys() >= set(hoisted)):
             # About half of the nodes of trees are leaves, and these need fewer gates.
             leaf = _without_children(_ranged(rows, wide))
     else:
         leaf = batched_rows(cells, cells.leaf, wide, has_children=False)
     before = _ranged(only(of_level, hoisted), wide) if hoisted else None
+    of_level = given(of_level, hoisted)
+    found = None
+    if leaf is not None:
+        leaf = canonical(leaf, _ORDER, passes)
+        found = lowest_form(of_level, leaf, "ids") if passes.tables else None
+    first, num_leaves = (canonical(found[0], _ORDER, passes), found[1]) if found else (None, 0)
+    if first is None or multiply_adds(first) >= multiply_adds(of_level):
+        first, num_leaves = None, 0
     return Forms(
         None if before is None else distinct_outputs(before),
-        distinct_outputs(canonical(leaf, _ORDER)),
-        distinct_outputs(given(of_level, hoisted)),
+        None if leaf is None else distinct_outputs(leaf),
+        distinct_outputs(of_level),
+        None if first is None else distinct_outputs(first),
+        num_leaves,
     )
 
 
@@ -192,7 +226,7 @@ def _extents(shape: Shape) -> tuple[Extent, ...]:
 def _description(
     cells: Cells, max_nodes: int, max_level: int, lowered: Mapping[str, LoweredRows]
 ) -> dict[str, Any]:
-    inputs = {"x", "ids", _ORDER, *(f"child{k}" for k in range(cells.children))}
+    inputs = {"x", "ids", _ORDER, *(f"{word}{k}" for k in range(cells.children) for word in ("child", LEAF))}
     inputs |= {f"{word}{k}" for k in range(len(cells.states)) for word in ("state", "next")}
     weights = {name for one in lowered.values() for name in one.weights}
     types: dict[str, TensorType] = {}
@@ -231,7 +265,8 @@ def _facts(
     cells: Cells, description: Mapping[str, Any], lowered: Mapping[str, LoweredRows], forms: Forms
 ) -> dict[str, Any]:
     sizes = [one["shape"] for one in description["weights"].values()]
-    graphs = [graph for graph in (forms.before, forms.leaf, forms.cell) if graph is not None]
+    named = {"before": forms.before, "leaf": forms.leaf, "first": forms.first, "cell": forms.cell}
+    graphs = {word: graph for word, graph in named.items() if graph is not None}
     return {
         "name": cells.name,
         "dimensions": {
@@ -240,13 +275,12 @@ def _facts(
         },
         "inputs": {} if cells.x is None else {"x": f"{description['x']['dtype']}{[*cells.x]}"},
         "outputs": [f"float32{list(shape)}" for shape in cells.states],
-        "num_operators": sum(graph.num_nodes for graph in graphs),
+        "num_operators": sum(graph.num_nodes for graph in graphs.values()),
         "num_weights": len(sizes),
         "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
         "num_calls": sum(_num_kernels(one.steps) for one in lowered.values()),
-        "kernels": {
-            word: _num_kernels(description[word]) for word in ("before", "leaf", "cell") if description[word]
-        },
+        "kernels": {word: _num_kernels(description[word]) for word in graphs if description[word]},
+        "multiply_adds": {word: multiply_adds(graph) for word, graph in graphs.items()},
         "moves": sum("move" in step for one in lowered.values() for step in one.steps),
         "host_operators": {},
     }

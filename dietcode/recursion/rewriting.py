@@ -24,12 +24,14 @@ from dietcode.models.rewriting.transposition import transposes
 from dietcode.recursion.arithmetic import arithmetic
 from dietcode.recursion.batching import ROWS
 from dietcode.recursion.kinds import ELEMENTWISE
+from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.slices import moved_slices
 from dietcode.recursion.squeezing import SQUEEZING
+from dietcode.recursion.tables import looked_up
 from dietcode.workload.operators import MAX_GATES
 
 
-def canonical(graph: Graph, order: str) -> Graph:
+def canonical(graph: Graph, order: str, passes: Passes = ALL) -> Graph:
     """Return the graph that is hoisted from and taken apart.
 
     Parameters
@@ -38,6 +40,8 @@ def canonical(graph: Graph, order: str) -> Graph:
         Of rows.
     order : str
         Its input of positions that each row has, for rows that are all the same.
+    passes : Passes
+        Of which tables and joined gates belong here.
     """
     graph = rewritten(graph, (arithmetic(constants_of(graph)),))
     graph = rewritten(
@@ -46,8 +50,11 @@ def canonical(graph: Graph, order: str) -> Graph:
     graph = rewritten(graph, (moved_slices(graph), transposes, reshaped, *SQUEEZING))
     constants = constants_of(graph)
     graph = rewritten(graph, (_split(constants), *DENSE, _rows_alike(order)))
+    if passes.tables:
+        graph = looked_up(graph)
     graph = rewritten(graph, (_widened(constants_of(graph)),))
-    return _together(_deduplicated(graph))
+    graph = _deduplicated(graph)
+    return _together(graph) if passes.joined_gates else graph
 
 
 def _of_each(r: Rewriter, node: Node) -> str | None:
@@ -251,7 +258,7 @@ def distinct_outputs(graph: Graph) -> Graph:
         node = producers.get(base)
         is_written = node is not None and node.operator not in ("take", "expand", "transpose")
         if base in known or base in constants or not is_written:
-            base = found.add("add", base, 0.0)
+            base = found.add("add", base, 0.0, source=node.source if node is not None else "")
             shape = graph.types[name].shape
             is_same = found.types[base].shape == shape
             found.outputs[at] = base if is_same else found.add("reshape", base, shape=shape)

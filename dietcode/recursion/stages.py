@@ -30,7 +30,7 @@ _MAX_ROUNDS = 8
 MAX_ACCUMULATORS = 12  # sets of them: more do not fit the registers
 
 
-def units_in_order(graph: Graph, word: str) -> tuple[Graph, list[Unit]]:
+def units_in_order(graph: Graph, word: str, is_copied: bool = False) -> tuple[Graph, list[Unit]]:
     """Return the calls and moves that compute a graph, in order, and the graph as they compute it.
 
     Nodes that no kernel takes get plainer forms (`dietcode.recursion.plainer`) until all are taken.
@@ -40,6 +40,8 @@ def units_in_order(graph: Graph, word: str) -> tuple[Graph, list[Unit]]:
     graph : Graph
     word : str
         What the graph is of, for messages.
+    is_copied : bool
+        Whether rows of tables are moves, though kernels could read them where they lie.
 
     Raises
     ------
@@ -47,6 +49,8 @@ def units_in_order(graph: Graph, word: str) -> tuple[Graph, list[Unit]]:
         No kernel computes some nodes; all are named.
     """
     moved: frozenset[str] = frozenset()
+    if is_copied:
+        moved = frozenset(node.result for node in graph.nodes if node.operator == "take")
     refused: list[Node] = []
     for _ in range(_MAX_ROUNDS):
         staging = _Staging(graph, moved)

@@ -18,10 +18,10 @@ _KEEPING = frozenset({"reshape", "transpose", "expand", "slice", "flip", "take",
 
 def with_zeros(graph: Graph, zeros: Iterable[str]) -> Graph:
     """Return the graph whose values `zeros`, inputs or not, are zeros; other values keep their names."""
-    return _Simplifying(graph, zeros).run()
+    return _WithZeros(graph, zeros).run()
 
 
-class _Simplifying:
+class _WithZeros:
     def __init__(self, old: Graph, zeros: Iterable[str]) -> None:
         self._old = old
         self._numbers: dict[str, float] = dict.fromkeys(zeros, 0.0)

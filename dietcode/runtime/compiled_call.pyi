@@ -33,7 +33,7 @@ def encode(
     num_parameters: int,
     is_alone: bool,
     texts: dict[str, int],
-    records: dict[type, tuple[int, tuple[str, ...]]],
+    records: dict[type, tuple[int, tuple[str, ...], bool]],
     types: tuple[tuple[int, bytes, tuple[int, ...]], ...],
     array: type,
     asked: tuple[
@@ -41,8 +41,10 @@ def encode(
         Callable[[int, Exception], Exception],
     ],
     /,
-) -> tuple[bytes, int, bytes, dict[str, int], bool, list[Any]]:
+) -> tuple[Any, tuple[int, int], int, tuple[int, int], dict[str, int], bool, list[Any]]:
     """Return instances of a program as words; `dietcode.runtime.programs.instances` says what these are.
+
+    What holds them comes first; words, and those of the tensors, are their address and number.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def encode(
     texts : dict
         Constants.
     records : dict
-        Of known classes the record, and its fields.
+        Of known classes the record, its fields, and whether these are an object's own.
     types : tuple of (int, bytes, tuple of int)
         DLPack's code, the buffer protocol's format, and the shape.
     array : type
@@ -61,4 +63,29 @@ def encode(
     asked : (callable, callable)
         What another value is: kind, number, what has to be kept, whether it is PyTorch's; and an error of an
         instance.
+    """
+
+def decode(
+    address: int,
+    num_words: int,
+    num_results: int,
+    constants: tuple[Any, ...],
+    texts: tuple[str, ...],
+    tensors: tuple[list[Any], ...],
+    records: tuple[tuple[type, tuple[str, ...]], ...],
+    /,
+) -> list[Any]:
+    """Return the results of a call; `dietcode.runtime.programs.results` says what the words are.
+
+    Parameters
+    ----------
+    address, num_words, num_results : int
+    constants : tuple
+        Of the program; those that are texts are read.
+    texts : tuple of str
+        Those of the call.
+    tensors : tuple of list
+        By type.
+    records : tuple of (type, tuple of str)
+        Class and fields of each.
     """

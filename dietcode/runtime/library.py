@@ -48,6 +48,7 @@ class Library(CalledInC, Reopened):
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
         self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
+        self._written = {facts["into"] for facts in self._outputs if "into" in facts}
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
         self._packs = {name: module[packing_function(facts)] for name, facts in self._packed.items()}
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
@@ -303,7 +304,7 @@ class Library(CalledInC, Reopened):
             elif value is None:
                 raise TensorError(f"{name}: missing; pass it by name")
             else:
-                tensor, shape = accept(name, value, dtype)
+                tensor, shape = accept(name, value, dtype, copies=name not in self._written)
             tensors.append(tensor)
             shapes.append(shape)
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])

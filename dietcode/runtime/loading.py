@@ -20,6 +20,7 @@ from dietcode.runtime.manifest import (
     packing_function,
     read_manifest,
     read_verified,
+    unlisted,
 )
 from dietcode.runtime.native import load_content
 from dietcode.runtime.signed import is_required, signed_manifest
@@ -65,8 +66,8 @@ def load(
     path = Path(folder)
     content = signed_manifest(path, listed is None and is_required(require_signature))
     if listed is not None and file_facts(content)["sha256"] != listed:
-        raise LibraryError(f"{path / MANIFEST}: not what the bundle lists; it was altered")
-    manifest = read_manifest(path, content)
+        raise unlisted(path / MANIFEST)
+    manifest = read_manifest(path, content, later=(CODE,))
     try:
         _check_machine(path, manifest)
         chosen = Threads.of(num_threads, threads, manifest["num_threads"])

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -137,7 +137,7 @@ def parse_json(path: Path, content: bytes) -> dict[str, Any]:
     return data
 
 
-def read_manifest(folder: Path, content: bytes | None = None) -> dict[str, Any]:
+def read_manifest(folder: Path, content: bytes | None = None, later: Collection[str] = ()) -> dict[str, Any]:
     """Read and verify a library's manifest: its format, and size and digest of every file.
 
     Parameters
@@ -145,6 +145,8 @@ def read_manifest(folder: Path, content: bytes | None = None) -> dict[str, Any]:
     folder : Path
     content : bytes, optional
         Of the manifest, where it was read already, and its signature checked.
+    later : collection of str
+        Files that the caller reads by `read_verified`, which checks them.
 
     Raises
     ------
@@ -160,12 +162,20 @@ def read_manifest(folder: Path, content: bytes | None = None) -> dict[str, Any]:
     if not isinstance(files, dict) or set(files) != set(FILES):
         raise LibraryError(f"{folder}: the manifest must list {', '.join(FILES)}")
     for name, facts in files.items():
-        verify_file(folder / name, facts)
+        if name not in later:
+            verify_file(folder / name, facts)
     for name, kind in _FIELDS.items():
         if not isinstance(manifest.get(name), kind):
             given = "is missing" if name not in manifest else f"is no {kind.__name__}"
             raise LibraryError(f"{folder / MANIFEST}: {name} {given}; tune again, or copy the whole folder")
     return manifest
+
+
+def unlisted(path: Path) -> LibraryError:
+    """Return the error of a library's manifest that is not the one that its bundle lists."""
+    return LibraryError(
+        f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
+    )
 
 
 def verify_file(path: Path, facts: Mapping[str, Any]) -> None:

@@ -1,11 +1,12 @@
-"""Tensors of a call: accepted from NumPy, torch or DLPack, checked, never copied."""
+"""Tensors of a call: accepted from NumPy, torch or DLPack, and checked; copied only where rows lie apart."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,8 +58,15 @@ class Packed:
         return span(self.data)
 
 
-def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
+def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any, tuple[int, ...]]:
     """Return what the runtime takes for `value`, and its shape.
+
+    Parameters
+    ----------
+    name, dtype : str
+    value : tensor
+    copies : bool
+        Whether rows that lie apart, as in a slice of wider ones, are copied together.
 
     Raises
     ------
@@ -70,11 +78,13 @@ def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
         if value.dtype != DTYPES[dtype] if dtype != BFLOAT16 else value.dtype.name != BFLOAT16:
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.flags.c_contiguous:
+            if copies and _lie_apart(value.shape, value.strides, value.itemsize):
+                return np.ascontiguousarray(value), value.shape
             raise TensorError(f"{name}: not contiguous; pass numpy.ascontiguousarray({name})")
         return _readable(value), value.shape
     torch = sys.modules.get("torch")  # no torch tensor without it
     if torch is not None and isinstance(value, torch.Tensor):
-        return accept_torch(name, value, getattr(torch, dtype))
+        return accept_torch(name, value, getattr(torch, dtype), copies)
     if hasattr(value, "__dlpack__"):
         return _accept_dlpack(name, value, dtype)
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
@@ -94,7 +104,22 @@ def _readable(value: np.ndarray[Any, Any]) -> Any:
     return np.asarray(_Lender())
 
 
-def accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+def _lie_apart(shape: Sequence[int], strides: Sequence[int], element: int) -> bool:
+    """Return whether rows are whole and in order, with something between them.
+
+    Parameters
+    ----------
+    shape, strides : sequence of int
+        At least one extent, and none of them 0.
+    element : int
+        What the strides count an element as.
+    """
+    known = [stride for extent, stride in zip(shape, strides, strict=True) if extent > 1]
+    is_ordered = all(outer >= inner for outer, inner in itertools.pairwise(known))
+    return shape[-1] > 1 and strides[-1] == element and is_ordered
+
+
+def accept_torch(name: str, value: Any, dtype: Any, copies: bool = False) -> tuple[Any, tuple[int, ...]]:
     """Return what the runtime takes for a tensor of PyTorch's, and its shape, as `accept` does."""
     _refuse_what_only_looks_like_a_tensor(name, value)
     if value.requires_grad:
@@ -111,6 +136,8 @@ def accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...
     if value.is_mkldnn:  # opaque: it says that it is contiguous, and has no address
         raise TensorError(f"{name}: in oneDNN's opaque layout; pass {name}.to_dense()")
     if not value.is_contiguous():
+        if copies and _lie_apart(value.shape, value.stride(), 1):
+            return value.contiguous(), value.shape
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
     return value, value.shape  # a tuple
 

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -34,9 +34,9 @@ def trust_dir() -> Path:
     return Path(given).expanduser() if given else Path(platformdirs.user_config_dir("dietcode"))
 
 
-def now_text() -> str:
-    """The time, in UTC, as ``2026-01-05T09:30:00Z``."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now_text(later_secs: float = 0.0) -> str:
+    """The time, or some seconds later, in UTC, as ``2026-01-05T09:30:00Z``."""
+    return (datetime.now(timezone.utc) + timedelta(seconds=later_secs)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Model(BaseModel):
@@ -78,6 +78,8 @@ class ServerPins(_Model):
     ----------
     keys : list of PinnedKey
         One of them is current.
+    expires : bool
+        Whether its statements about the latest version were seen to expire: others are older, then.
     seen : dict
         By name, the highest version or sequence number seen: of an older statement none is ``latest``.
     latest : dict
@@ -86,6 +88,7 @@ class ServerPins(_Model):
     """
 
     keys: list[PinnedKey]
+    expires: bool = False
     seen: dict[str, int] = Field(default_factory=dict)
     latest: dict[str, int] = Field(default_factory=dict)
 

@@ -11,7 +11,7 @@ import json
 from typing import Literal, TypeVar
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dietcode.errors import LibraryError
 from dietcode.trust.envelope import Envelope, seal
@@ -74,13 +74,30 @@ class LatestStatement(_Statement):
     sequence : int
         Grows with each version of the name that is published, yanked or taken back, and is no less than any
         version: of two statements the one with the lower number is older.
+    expires_at: str or None
+        In UTC: it says nothing about later times. None in those of the first type, of older servers.
     """
 
-    type: Literal["dietcode-latest/1"] = "dietcode-latest/1"
+    type: Literal["dietcode-latest/1", "dietcode-latest/2"] = "dietcode-latest/1"
     name: str
     version: int = Field(ge=1, le=2**31 - 1)
     sequence: int = Field(ge=1, le=2**31 - 1)
     issued_at: str
+    expires_at: str | None = Field(None, pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+
+    @model_validator(mode="after")
+    def _expires_by_type(self) -> LatestStatement:
+        if (self.type == "dietcode-latest/2") != (self.expires_at is not None):
+            raise ValueError("the second type expires, the first does not")
+        return self
+
+    def to_bytes(self) -> bytes:
+        """As of other statements; the first type has no field for its end."""
+        return bytes(rfc8785.dumps(self.model_dump(exclude_none=True)))
+
+    def is_over(self, now: str) -> bool:
+        """Whether it has expired, by the time of `dietcode.trust.pins.now_text`."""
+        return self.expires_at is not None and self.expires_at < now
 
 
 class RotationStatement(_Statement):

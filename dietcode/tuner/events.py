@@ -26,7 +26,8 @@ class Event:
     secs_left : float or None
         Estimated seconds until the end of the stage.
     data : dict
-        Facts of a decision; ``not_run`` holds why a stage was skipped.
+        Facts of a decision; ``gflops`` of a micro-kernel that was measured; ``not_run`` holds why a stage
+        was skipped.
     """
 
     stage: str

@@ -246,7 +246,7 @@ class Exploration:
         return all(last.get(key) == line[key] for key in ("job", "stop", "left", "added"))
 
     def _report_measured(self, measurement: Measurement, at_most: int) -> None:
-        done = len(self.records.measurements)
+        done, peak = len(self.records.measurements), peak_gflops(self.task.problem, measurement)
         self.on_event(
             Event(
                 "measure",
@@ -255,6 +255,7 @@ class Exploration:
                 done + at_most,
                 self._best_gflops(),
                 max(0.0, self.deadline - self.clock()),
+                {} if peak is None else {"gflops": peak},
             )
         )
 

@@ -68,6 +68,9 @@ def explore(
             old.unlink()
     else:
         others = keeper.others(*own)
+        known = store.records.measurements.values()
+        if known and all(m.error is not None for m in known):
+            store.clear()  # a full disk, or a mistake of an earlier version: failures are tried again
     before = len(store.records.measurements)
     with backend.measuring(task, device, children) as measuring:
         Exploration(

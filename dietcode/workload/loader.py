@@ -164,6 +164,16 @@ def compose(text: str) -> yaml.Node | None:
         loader.dispose()
 
 
+_TOO_LARGE = 10**MAX_DIGITS
+
+
+def _is_harmless(value: object) -> bool:
+    """Return whether a value is one of most that there are; others are looked at with their path."""
+    if isinstance(value, float | int):
+        return bool(-_TOO_LARGE < value < _TOO_LARGE)  # not a number is neither
+    return isinstance(value, str)
+
+
 def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
     """Refuse numbers that are not finite or too long, odd keys, and nesting deeper than 50.
 
@@ -176,7 +186,7 @@ def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
         raise SpecError(field_path(path[:4]) + "…", f"nested too deep; allowed: {MAX_DEPTH} levels")
     if isinstance(data, float) and not math.isfinite(data):
         raise SpecError(field_path(path), f"given {data}; allowed: finite numbers")
-    if isinstance(data, int) and abs(data) >= 10**MAX_DIGITS:
+    if isinstance(data, int) and abs(data) >= _TOO_LARGE:
         raise SpecError(
             field_path(path), f"a number of more than {MAX_DIGITS} digits; allowed: at most 2**31 here"
         )
@@ -186,7 +196,8 @@ def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
                 raise SpecError(
                     field_path(path), f"given the key {clip(key)}; allowed: names and integers as keys"
                 )
-            check_plain(value, (*path, key))
+            if not _is_harmless(value):
+                check_plain(value, (*path, key))
     elif isinstance(data, list):
         for index, value in enumerate(data):
             check_plain(value, (*path, index))

@@ -259,25 +259,27 @@ def _check_pooling(spec: SpecFields) -> None:
 
 
 def _check_instances(spec: SpecFields) -> None:
+    variables, shape_vars = spec.variables, spec.shape_vars  # there may be tens of thousands of instances
     seen: set[tuple[int, ...]] = set()
     for number, instance in enumerate(spec.instances):
-        path = f"instances.{number}"
-        for name, value in instance.bindings.items():
-            if name not in spec.shape_vars:
-                allowed = ", ".join((*spec.variables, "weight"))
-                hint = suggest(name, (*spec.variables, "weight"))
-                raise SpecError(
-                    field_path([*path.split("."), name]), f"unknown field; allowed: {allowed}{hint}"
-                )
-            if value not in spec.shape_vars[name]:
-                problem = f"given {value}; allowed: {spec.shape_vars[name].allowed()}"
-                raise SpecError(f"{path}.{name}", problem)
-        for name in spec.variables:
-            if name not in instance.bindings:
-                raise SpecError(f"{path}.{name}", "missing; every shape variable is bound")
-        binding = tuple(instance.bindings[name] for name in spec.variables)
+        bindings = instance.bindings
+        for name, value in bindings.items():
+            if name not in shape_vars:
+                allowed = ", ".join((*variables, "weight"))
+                hint = suggest(name, (*variables, "weight"))
+                path = field_path(["instances", str(number), name])
+                raise SpecError(path, f"unknown field; allowed: {allowed}{hint}")
+            if value not in shape_vars[name]:
+                problem = f"given {value}; allowed: {shape_vars[name].allowed()}"
+                raise SpecError(f"instances.{number}.{name}", problem)
+        try:
+            binding = tuple([bindings[name] for name in variables])
+        except KeyError as error:
+            path = f"instances.{number}.{error.args[0]}"
+            raise SpecError(path, "missing; every shape variable is bound") from None
         if binding in seen:
-            raise SpecError(path, "the same binding is given twice; allowed: once, with the summed weight")
+            twice = "the same binding is given twice; allowed: once, with the summed weight"
+            raise SpecError(f"instances.{number}", twice)
         seen.add(binding)
     if spec.instances:
         _check_instance_weights(spec)

@@ -169,11 +169,14 @@ class JointInstance(SpecModel):
     @classmethod
     def _gather(cls, data: object) -> object:
         if not isinstance(data, dict) or (
-            set(data) <= {"bindings", "weight"} and isinstance(data.get("bindings"), dict)
+            isinstance(data.get("bindings"), dict) and data.keys() <= {"bindings", "weight"}
         ):
             return data
-        bindings = {name: value for name, value in data.items() if name != "weight"}
-        return {"bindings": bindings} | ({"weight": data["weight"]} if "weight" in data else {})
+        bindings = dict(data)
+        if "weight" not in bindings:
+            return {"bindings": bindings}
+        weight = bindings.pop("weight")
+        return {"bindings": bindings, "weight": weight}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -158,7 +158,11 @@ def make_crew(
             interval_secs=settings.heartbeat_secs,
             lease_secs=settings.lost_after_secs,
         )
-    policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
+    policy = Policy(
+        jobs_days=settings.keep_jobs_days,
+        jobs_at_most=settings.keep_jobs_at_most,
+        records_days=settings.keep_records_days,
+    )
     housekeeper = Housekeeper(database, policy, settings.data_dir / WORK, settings.data_dir / LOGS)
     return Crew(supervisor, announcer, housekeeper)
 

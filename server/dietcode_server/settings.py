@@ -56,6 +56,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Jobs that ended so many days ago and published nothing are deleted; 0: never.",
     )
+    keep_jobs_at_most: int = Field(
+        0,
+        ge=0,
+        description="Of jobs that ended and published nothing so many are kept, the last ones; 0: all.",
+    )
     keep_records_days: float = Field(
         0.0,
         ge=0,
@@ -90,6 +95,11 @@ class Settings(BaseSettings):
     )
     max_submissions_per_minute: int = Field(
         600, ge=1, description="Most submissions of one owner within a minute; an admin has no such limit."
+    )
+    max_bytes_per_owner: int = Field(
+        4 << 30,
+        ge=1,
+        description="Most bytes of one owner's specs and libraries together; an admin has no such limit.",
     )
     max_streams_per_owner: int = Field(
         100,
@@ -132,6 +142,12 @@ class Settings(BaseSettings):
     rpc_tracker: str = Field("", description="HOST:PORT of TVM's RPC tracker, for the engine rpc.")
     rpc_key: str = Field("", description="The key under which the device registers at the tracker.")
 
+    head_lasts_secs: float = Field(
+        86_400.0,
+        ge=60,
+        description="For so long clients take what was signed about the latest version of a name; then an "
+        "older answer that somebody kept is refused.",
+    )
     signing_key: Path | None = Field(
         None,
         description="File of the private key that signs libraries: ed25519, PEM. "

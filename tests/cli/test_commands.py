@@ -270,8 +270,12 @@ def test_bench_as_json(tmp_path: Path) -> None:
 
 def test_bench_as_a_table_and_its_errors(tmp_path: Path, inside: Any) -> None:
     done = inside("bench", built("dense"), "--instances", 2, "--rounds", 1)
-    assert done.returncode == 0 and "of the vendor in geometric mean" in done.stdout
-    assert len(done.stdout.splitlines()) == 5 and "of the speed alone" in done.stdout
+    assert done.returncode == 0 and len(done.stdout.splitlines()[0].split()) > 5
+    if "disturbed:" in done.stdout:  # other tests run beside this one
+        assert "2 instances" in done.stdout
+    else:
+        assert "of the vendor in geometric mean" in done.stdout and "of the speed alone" in done.stdout
+        assert len(done.stdout.splitlines()) == 5
     done = inside("bench", built("dense"), "--vs", "cublas", "--json")
     refused(done, 2, "cublas", "numpy, torch")
     done = dietcode(

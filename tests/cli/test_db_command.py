@@ -10,10 +10,12 @@ import pytest
 from alembic import command
 from filelock import FileLock
 from small_libraries import spec_data
+from sqlalchemy import update
 
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.store import jobs
+from dietcode_server.store import blobs, jobs
 from dietcode_server.store.database import Database, migrations_config
+from dietcode_server.store.tables import BlobChunk
 
 Inside = Callable[..., Any]
 
@@ -94,3 +96,36 @@ def test_what_is_not_there(inside: Inside, tmp_path: Path) -> None:
     )
     assert list(tmp_path.iterdir()) == []
     said(inside("db", "backup", tmp_path / "b.db", "--database-url", "nonsense"), 1, "database URL")
+
+
+def test_prune_deletes_what_is_named(inside: Inside, data: Path) -> None:
+    said(inside("db", "prune", "--data-dir", data), 2, "--jobs-days", "--records-of")
+    said(inside("db", "prune", "--device", "x", "--data-dir", data), 2, "--records-of WORKLOAD")
+    said(inside("db", "prune", "--jobs-at-most", 1, "--data-dir", data), 0, "deleted 0 jobs, 0 records")
+    database = Database(f"sqlite:///{data / 'dietcode.db'}")
+    with database.write() as session:
+        found, _ = jobs.list_jobs(session)
+        jobs.request_cancel(session, found[0].id)
+    database.dispose()
+    none = "sha256:" + "0" * 64
+    line = ("db", "prune", "--jobs-days", 1e-9, "--records-of", none, "--data-dir", data)
+    said(inside(*line), 0, "deleted 1 jobs, 0 records")
+    assert num_jobs(data) == 0
+
+
+def test_a_backup_says_loudly_that_keys_are_not_in_it(inside: Inside, data: Path, tmp_path: Path) -> None:
+    done = inside("db", "backup", tmp_path / "b.db", "--data-dir", data)
+    assert "keys that sign libraries are NOT in it" in done.stderr and str(data / "keys") in done.stderr
+
+
+def test_scrub_names_what_is_damaged(inside: Inside, data: Path) -> None:
+    database = Database(f"sqlite:///{data / 'dietcode.db'}")
+    with database.write() as session:
+        digest = blobs.add(session, b"content")
+    said(inside("db", "scrub", "--data-dir", data), 0, "all 1 blobs")
+    with database.write() as session:
+        session.execute(update(BlobChunk).values(data=b"c0ntent"))
+    database.dispose()
+    done = inside("db", "scrub", "--data-dir", data)
+    assert done.returncode == 1 and done.stdout.startswith(f"{digest}: its bytes are sha256:")
+    assert "1 of 1 blobs are damaged" in done.stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
+from dietcode.cli.common import local_time
 from dietcode.cli.show import _node, show_library, show_targets
 from dietcode.workload.block import BlockNode, read_node
 
@@ -63,3 +66,15 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
 def test_targets_are_shown_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     show_targets([{"kind": "llvm", "reason": HOSTILE, "build": True, "measure": False}])
     assert HOSTILE in capsys.readouterr().out
+
+
+def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 1, 31, 23, 30, 5, 700, tzinfo=timezone.utc)
+    try:
+        for zone, shown in (("JST-9", "2026-02-01 08:30:05+09:00"), ("UTC0", "2026-01-31 23:30:05+00:00")):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert local_time(at) == shown
+    finally:
+        monkeypatch.undo()
+        time.tzset()

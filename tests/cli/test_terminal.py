@@ -85,6 +85,7 @@ def test_a_comparison_fits(narrow: Lines) -> None:
         "vendor_gflops": 150.0,
     }
     record |= {"vendor": "numpy", "max_rel_error": 1e-7, "in_company": {"measured_gflops": 290.0}}
+    record["disturbed"] = None
     table.row(record)
     head, row = narrow()
     assert max(len(head), len(row)) <= 80

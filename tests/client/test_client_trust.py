@@ -248,6 +248,37 @@ def test_a_wrong_word_on_the_latest(fresh: WireServer, command: Command, body: A
     assert command("pull", "dense", "--no-lock").returncode == 0
 
 
+PAST, FUTURE = "2026-01-03T03:04:05Z", "2999-01-01T00:00:00Z"
+
+
+def test_an_answer_that_is_shown_for_ever_is_noticed(fresh: WireServer, command: Command) -> None:
+    """A freeze: newer versions are withheld, by an older answer or by one that has no end."""
+    for_ever = head(fresh.key, "dense", 2, 2)
+    fresh.fault("/head$", Fault(body=head(fresh.key, "dense", 2, 2, PAST)))
+    failed(command("pull", "dense", "--no-lock"), 1, f"expired at {PAST}", "clock is wrong", "pull dense@2")
+    assert command("pull", "dense@2", "--no-lock").returncode == 0
+    fresh.fault("/head$", Fault(body=head(fresh.key, "dense", 2, 2, FUTURE)))
+    assert command("pull", "dense", "--no-lock").returncode == 0
+    assert Pins().read().servers[fresh.url].expires
+    for older in (Fault(body=for_ever), Fault(status=404, body=b'{"title": "no", "status": 404}')):
+        fresh.fault("/head$", older)
+        failed(command("pull", "dense", "--no-lock"), 1, "does not say when it expires", "any older answer")
+
+
+def test_a_machine_may_ask_for_answers_that_expire(
+    fresh: WireServer, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("pull", "dense", "--no-lock").returncode == 0  # of an older server
+    monkeypatch.setenv("DIETCODE_REQUIRE_FRESH", "1")
+    failed(command("pull", "dense", "--no-lock"), 1, "does not say when it expires")
+
+
+@pytest.mark.parametrize("ends", ["2026-1-1", "never", ""])
+def test_an_end_that_is_no_time(fresh: WireServer, command: Command, ends: str) -> None:
+    fresh.fault("/head$", Fault(body=head(fresh.key, "dense", 2, 2, ends)))
+    failed(command("pull", "dense", "--no-lock"), 1, "no LatestStatement")
+
+
 def test_a_server_that_is_older_than_such_words(fresh: WireServer, command: Command) -> None:
     """Its newest version is the latest; nobody yanks by keeping the words to himself."""
     fresh.always = [

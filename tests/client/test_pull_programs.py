@@ -1,9 +1,11 @@
-"""The bundle of a program as the real application gives it: pulled, verified, locked, loaded and run."""
+"""The bundle of a program as the application signs it: pulled, loaded and shown; a changed one is none."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ from small_programs import Pair, encoded, pair_program, pair_weights
 import dietcode
 from dietcode.cli.app import inspect
 from dietcode.client import Client
-from dietcode.client.pull import install as install_locked
 from dietcode.client.pull import pull_and_lock
+from dietcode.errors import LibraryError
 from dietcode.models.compiling import save_weights
+from dietcode.runtime.manifest import MANIFEST, PROGRAM, SIGNATURE, file_facts
 from dietcode_server.store.database import Database
 
 
@@ -24,26 +27,69 @@ def publish(database: Database, folder: Path) -> str:
     """A program whose libraries run, though nobody tuned them."""
     with pytest.MonkeyPatch.context() as patch:
         FakeTuning(untuned_library).install(patch.setattr)
-        assert work(database, submit_model(database, pair_program(max_rows=4096)), folder) == 0
+        assert work(database, submit_model(database, pair_program()), folder) == 0
     return "pairs"
 
 
-def test_a_program_is_pulled_and_runs_with_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "server").mkdir()
-    install(monkeypatch, Replay(record_model(tmp_path / "server", publish)))
-    weights, lock = tmp_path / "pairs.safetensors", tmp_path / "dietcode.lock"
-    save_weights(pair_weights(), weights)
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+    return Replay(record_model(tmp_path_factory.mktemp("server"), publish))
+
+
+@pytest.fixture
+def pulled(tmp_path: Path, replay: Replay, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install(monkeypatch, replay)
     with Client() as client:
-        pull_and_lock(client.transport, "pairs", tmp_path / "pairs", lock, print)
-    shutil.rmtree(tmp_path / "pairs")
-    (done,) = install_locked(lock, None, None)
-    program = dietcode.load(done.folder, weights=weights)
-    trees = [Pair(Pair(Pair(word=3), Pair(word=1)), Pair(word=6)), Pair(word=5), Pair(Pair(), Pair(word=2))]
-    for found, tree in zip(program(trees), trees, strict=True):
-        assert np.abs(found - encoded(tree)).max() < 1e-5
+        pull_and_lock(client.transport, "pairs", tmp_path / "pairs", tmp_path / "dietcode.lock", print)
+    save_weights(pair_weights(), tmp_path / "pairs.safetensors")
+    return tmp_path / "pairs"
+
+
+def load(folder: Path) -> Any:
+    return dietcode.load(folder, weights=folder.parent / "pairs.safetensors", require_signature=True)
+
+
+def test_a_signed_program_loads_runs_and_is_shown(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [Pair(Pair(word=1), Pair(Pair(word=6), Pair(word=0))), Pair(word=3)]
+    for found, wanted in zip(load(pulled)(pairs), map(encoded, pairs), strict=True):
+        assert np.abs(found - wanted).max() < 1e-5
     capsys.readouterr()
-    inspect(done.folder)
-    said = capsys.readouterr().out
-    assert "a program of 1 parameter" in said and "2 instances" in said
+    inspect(pulled)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "pairs a program of 1 parameter" in said and "objects Pair(left, right, word)" in said
+    assert "functions encode 12: instructions of each" in said and "samples 2 instances" in said
+    assert "Which numbers of rows go where" in said and "block1" in said
+    inspect(pulled, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["buckets"] for one in shown["report"]["blocks"]] == [{"5": 1}, {"1": 1, "2": 1}]
+
+
+def changed_program(folder: Path) -> None:
+    """Another line of the source, in a file that is right otherwise."""
+    data = json.loads((folder / PROGRAM).read_bytes())
+    data["functions"][0]["lines"][0] += 1
+    (folder / PROGRAM).write_text(json.dumps(data))
+
+
+def listed(folder: Path) -> None:
+    """The manifest says of the file what it is now."""
+    changed_program(folder)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest["files"][PROGRAM] = file_facts((folder / PROGRAM).read_bytes())
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed_program, "program.json"),
+        (listed, "sign"),
+        (lambda folder: (folder / SIGNATURE).unlink(), "its signature.json is missing"),
+        (lambda folder: shutil.rmtree(next((folder / "libraries").iterdir())), "missing"),
+    ],
+    ids=["a file", "a file that is listed", "no signature", "a library"],
+)
+def test_a_changed_one_does_not_load(pulled: Path, change: Any, words: str) -> None:
+    change(pulled)
+    with pytest.raises(LibraryError, match=words):
+        load(pulled)

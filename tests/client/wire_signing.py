@@ -53,7 +53,9 @@ def signature(
     return canonical(envelope(key, "application/vnd.dietcode.manifest+json", canonical(statement)))
 
 
-def head(key: Ed25519PrivateKey, name: str, version: int, sequence: int) -> bytes:
+def head(
+    key: Ed25519PrivateKey, name: str, version: int, sequence: int, expires_at: str | None = None
+) -> bytes:
     """The envelope that says which version is the latest."""
     statement = {
         "type": "dietcode-latest/1",
@@ -61,7 +63,7 @@ def head(key: Ed25519PrivateKey, name: str, version: int, sequence: int) -> byte
         "version": version,
         "sequence": sequence,
         "issued_at": SIGNED_AT,
-    }
+    } | ({} if expires_at is None else {"type": "dietcode-latest/2", "expires_at": expires_at})
     return canonical(envelope(key, "application/vnd.dietcode.latest+json", canonical(statement)))
 
 

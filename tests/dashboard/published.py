@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,11 +141,29 @@ def _point(size: int, num_chosen: int) -> dict[str, Any]:
     }
 
 
+def compared(at: int, rate: float, disturbed: str | None) -> Compared:
+    """One instance beside a vendor.
+
+    Parameters
+    ----------
+    at : int
+        Its position.
+    rate : float
+        What is predicted of it.
+    disturbed : str or None
+        What else ran: then the vendor is a hundred times slower.
+    """
+    vendor = rate * (0.005 if disturbed else 0.5)
+    row = Compared(at, 0.95 * rate, {"onednn": vendor}, "onednn", vendor, 1e-6, utc_now(), 0.9 * rate)
+    return replace(row, spread=1.04, disturbed=disturbed)
+
+
 def publish_job(
     database: Database,
     name: str,
     report: dict[str, Any],
     measured: Sequence[int] = (),
+    disturbed: Sequence[int] = (),
     **changes: Any,
 ) -> str:
     """A job that succeeded with this report; its id.
@@ -153,6 +172,8 @@ def publish_job(
     ----------
     measured : sequence of int
         Positions that were compared with a vendor: 0.95 of the prediction against 0.5 of it.
+    disturbed : sequence of int
+        Those of them at which the vendor had a hundredth of that, since something else ran.
     **changes
         Fields of its spec.
     """
@@ -195,9 +216,7 @@ def publish_job(
             session,
             library.id,
             [
-                Compared(
-                    at, 0.95 * rate, {"onednn": 0.5 * rate}, "onednn", 0.5 * rate, 1e-6, utc_now(), 0.9 * rate
-                )
+                compared(at, rate, "other processes kept 2.0 of its cores busy" if at in disturbed else None)
                 for at, rate in zip(measured, rates, strict=True)
             ],
         )

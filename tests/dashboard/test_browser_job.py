@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from served import ONE_VARIABLE, Served
 from dietcode.protocol import JobState
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 MARK = "document.body.dataset.mark = 'not reloaded'"
 _HIDE = (
@@ -185,6 +186,29 @@ def test_the_chart_tells_a_point_without_breaking_the_policy(page: Page, worker:
         page.mouse.move(size["x"] + share * size["width"], size["y"] + size["height"] / 2)
     expect(tip.first).to_contain_text("97.0 GFLOP/s")
     expect(tip.first).to_contain_text("<b>8x16</b>")
+
+
+def test_each_trial_is_a_point_and_times_are_the_readers(
+    browser: Browser, server: Served, worker: FakeWorker
+) -> None:
+    worker.start()
+    for rate in (97.0, 61.0):
+        worker.tell("measure", f"8x16: {rate:.0f} GFLOP/s", {"gflops": rate}, done=1, best_gflops=97.0)
+    context = browser.new_context(base_url=server.url, timezone_id="Asia/Tokyo")
+    try:
+        page = context.new_page()
+        page.goto(f"/jobs/{worker.job_id}?log=all")
+        page.wait_for_function(_DRAWN)
+        drawn = page.evaluate(
+            "() => echarts.getInstanceByDom(document.getElementById('best-chart')).getOption().series"
+        )
+        (trials,) = (one["data"] for one in drawn if one["name"] == "trials")
+        assert [point["value"][1] for point in trials] == [97.0, 61.0]
+        at = page.locator("#log-rows time").first
+        moment = datetime.fromisoformat(str(at.get_attribute("datetime")))
+        assert at.inner_text() == (moment + timedelta(hours=9)).strftime("%H:%M:%S")
+    finally:
+        context.close()
 
 
 def test_the_page_is_accessible_and_fits(page: Page, worker: FakeWorker) -> None:

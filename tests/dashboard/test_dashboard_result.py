@@ -68,6 +68,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = {
         "one": publish_job(database, "one", report_data(_ONE), measured=(0, 9, 39)),
         "again": publish_job(database, "again", report_data(_ONE, seed=5), measured=(9, 20)),
+        "some": publish_job(database, "some", report_data(_ONE), measured=(0, 9, 20, 39), disturbed=(9,)),
+        "spoilt": publish_job(database, "spoilt", report_data(_ONE), measured=(0, 9, 39), disturbed=(0, 9)),
         "two": publish_job(database, "two", report_data(_TWO)),
         "hostile": publish_job(database, "hostile", hostile),
     }
@@ -89,11 +91,29 @@ def test_a_result_is_a_fragment_and_a_page(site: Site) -> None:
     for text in (fragment.text, whole.text):
         assert "dietcode pull one@1 -o build/one" in text
         assert "<strong>3</strong> of 4 measured" in text
-        assert "1.90 ×</strong> geometric mean, 1.90 × worst" in text
+        assert "1.90 ×</strong> geometric mean, 1.90–1.90 ×" in text and "3 instances beside onednn<" in text
     same = site.client.get("/libraries/one/1/result", headers=HTMX)
     pull = re.compile(r'<div class="copy"><pre tabindex="0"><code>dietcode pull .*?</div>\s*')
     assert "dietcode pull" not in same.text  # the page around it says that already
     assert re.sub(r"\s+", "", same.text) == re.sub(r"\s+", "", pull.sub("", fragment.text))
+
+
+def test_disturbed_readings_are_marked_and_in_no_figure(site: Site) -> None:
+    some = site.client.get(f"/jobs/{site.jobs['some']}/result").text
+    assert "1.90 ×</strong> geometric mean" in some and "1 disturbed, left out" in some
+    assert 'role="alert"' not in some
+    spoilt = site.client.get(f"/jobs/{site.jobs['spoilt']}/result").text
+    assert "geometric mean" not in spoilt and "no figure: disturbed" in spoilt
+    assert "The comparison was disturbed, so it has no figure: 2 of 3 instances (other processes" in spoilt
+    rows = cells(site.client.get("/libraries/some/1/instances?sort=ratio").text)
+    assert {row[0] for row in rows[:3]} == {"1", "21", "40"}  # what is disturbed has no ratio
+    rows = cells(site.client.get("/libraries/some/1/instances?sort=var-T").text)
+    row = rows[9]
+    assert "other processes kept 2.0 of its cores busy" in row
+    data = site.client.get("/libraries/some/1/result.json").json()["compared"]
+    assert [bool(why) for why in data["disturbed"]] == [False, True, False, False]
+    lists = site.client.get("/libraries").text
+    assert "1.90 ×" in lists and "190" not in lists
 
 
 def test_what_is_not_there_is_not_found(site: Site) -> None:
@@ -277,7 +297,7 @@ def test_two_jobs_are_compared(site: Site) -> None:
     ratios = [a["predicted_gflops"] / b["predicted_gflops"] for a, b in zip(ours, theirs, strict=True)]
     assert f"<strong>{np.exp(np.mean(np.log(ratios))):.3f} ×</strong>" in text
     assert f"<strong>{ratios[9]:.3f} ×</strong>" in text, "measured: the one instance that both have"
-    path = f"/jobs/{job}/compare/instances?with={site.jobs['again']}&sort=predicted_ratio&order=desc"
+    path = f"/jobs/{job}/compare/instances?with={site.jobs['again']}&sort=predicted_ratio_b&order=desc"
     rows = cells(site.client.get(path).text)
     assert [float(row[5]) for row in rows] == pytest.approx(sorted(ratios, reverse=True)[:25], abs=6e-4)
 
@@ -290,11 +310,30 @@ def test_jobs_of_other_variables_have_no_instance_in_common(site: Site) -> None:
 def test_differences_of_specs_are_paths() -> None:
     one = {"a": {"b": 1, "c": [1, 2]}, "d": None, "same": {"x": 1}}
     two = {"a": {"b": 1, "c": [1, 3]}, "e": "x" * 500, "same": {"x": 1}}
-    assert differences(one, two) == [
-        ("a.c", "[1, 2]", "[1, 3]"),
-        ("d", "null", "–"),
-        ("e", "–", "x" * 120 + "…"),
+    assert differences([one, two]) == [
+        ("a.c", ["[1, 2]", "[1, 3]"]),
+        ("d", ["null", "–"]),
+        ("e", ["–", "x" * 120 + "…"]),
     ]
+    assert differences([one, one, two])[0] == ("a.c", ["[1, 2]", "[1, 2]", "[1, 3]"])
+
+
+def test_several_jobs_are_compared(site: Site) -> None:
+    job, others = site.jobs["one"], [site.jobs["again"], site.jobs["some"]]
+    query = "&".join(f"with={other}" for other in others)
+    text = site.client.get(f"/jobs/{job}/compare?{query}").text
+    for letter, name in zip("ABC", ("one", "again", "some"), strict=True):
+        assert re.search(rf'scope="col">{letter}: <a href="/jobs/[0-9a-f]+">{name}@1<', text)
+    assert "<code>name</code></td><td>one</td><td>again</td><td>some</td>" in text
+    assert "<dt>instances of all</dt><dd><strong>40</strong>" in text and "measured, A over C" in text
+    assert f'href="/jobs/{job}/compare?with={others[1]}" aria-label="Leave again' in text
+    assert 'data-sources="/libraries/one/1/result.json?v=' in text and ">Add</button>" in text
+    rows = cells(site.client.get(f"/jobs/{job}/compare/instances?{query}&sort=measured_ratio_c").text)
+    known = [row for row in rows if row[-1]]
+    assert {row[0] for row in known} == {"1", "40"}, "what was disturbed has no ratio"
+    assert {row[-1] for row in known} == {"1.000"}
+    many = "&".join(f"with={number:016x}" for number in range(8))
+    assert site.client.get(f"/jobs/{job}/compare?{many}").status_code == 422
 
 
 def test_a_loss_says_against_what(site: Site) -> None:

@@ -14,7 +14,7 @@ from small_recursions import SAMPLES, recursion_data, tree_model
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.model_request import model_from_data, order_from_data
 from dietcode.graph.recursive_model import read_recursive_model
-from dietcode.graph.samples import Samples, levels_of, read_samples, row_weights
+from dietcode.graph.samples import Samples, by_cost, levels_of, read_samples, row_weights
 
 HOSTILE: list[Any] = [
     None,
@@ -118,6 +118,7 @@ def test_samples_weigh_rows() -> None:
     even = row_weights(None, 1000)
     assert {1, 2, 4, 8, 1000} <= set(even) and set(even.values()) == {1.0}
     assert row_weights(None, 1) == {1: 1.0}
+    assert by_cost({1: 3, 16: 1}) == {1: 3000, 16: 4000}
     found = row_weights({3: 6, 50: 2, 130: 2}, 60)  # 130 is 60, 60 and 10
     assert found == {
         1: 0.01,

@@ -132,6 +132,14 @@ def test_simplification(text: str, wanted: str) -> None:
     assert str(simplified(parse_extent(text), RANGES)) == wanted
 
 
+def test_a_quotient_and_its_numerator_move_together() -> None:
+    assert parse_extent("7*((L + 6)//7) - L").bounds(RANGES) == (0, 6)
+    assert parse_extent("L - 4*(L//4)").bounds(RANGES) == (0, 3)
+    assert parse_extent("2*L - 6*(L//3) + 1").bounds(RANGES) == (1, 5)
+    assert parse_extent("L//2 - 2*(L//4)").bounds(RANGES) == (0, 1)
+    assert parse_extent("(L + 1)//2 - 3*((L + 3)//6)").bounds(RANGES) == (-1, 1)
+
+
 def test_constants() -> None:
     assert parse_extent("3*4 - 2").constant == 10
     assert Extent.of(0) == Extent() and Extent().constant == 0 and str(Extent()) == "0"

@@ -12,6 +12,7 @@ import pytest
 from small_libraries import SPECS, built, library_bytes, make_parts, spec_data
 
 import dietcode
+from dietcode.confinement import possible
 from dietcode.dispatcher.rule import Branch, Leaf, Rule
 from dietcode.errors import LibraryError, TuningError
 from dietcode.library import build
@@ -128,6 +129,33 @@ def test_without_a_linker_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(TuningError) as caught:
         build.compile_code(parts)
     assert "C compiler" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_compiler_of_a_library_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lowers and compiles a stranger's spec is no process that has the database."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled in this process")
+
+    def attack(*_: object) -> bytes:
+        import socket
+        from pathlib import Path
+
+        found = []
+        for attempt in (lambda: Path("/etc/shadow").read_bytes(), socket.socket):
+            try:
+                attempt()
+                found.append(b"got")
+            except PermissionError:
+                found.append(b"refused")
+        return b" ".join(found)
+
+    for name in ("build_module", "compile_module"):
+        monkeypatch.setattr(build, name, refuse)
+    parts = make_parts(SPECS["dense"])
+    assert build.compile_code(parts)[:4] == b"\x7fELF"
+    monkeypatch.setattr(build, "_compile", attack)
+    assert build.compile_code(parts) == b" ".join([b"refused"] * 2) or not all(vars(possible()).values())
 
 
 def test_a_library_stays_whole_while_it_is_replaced(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ CASES: list[Case] = [
         *("Resize", [[2, 4, 9, "L"]], [None, np.array([1, 1, 0.75, 2.5], np.float32)]),
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
     ),
+    *(
+        ("GridSample", [IMAGE, ["L", 3, 2, 2]], [], {"padding_mode": beyond, "align_corners": aligned})
+        for beyond, aligned in (("zeros", 0), ("border", 1), ("reflection", 0))
+    ),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2}),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2, "mode": "CRD"}),
     ("SpaceToDepth", [["L", 3, 8, 4]], [], {"blocksize": 2}),
@@ -210,6 +214,24 @@ def test_attention_with_groups_a_cache_and_a_mask() -> None:
     ]
     graph = assert_as_reference(model, calls, L=(1, 8), P=(0, 8))
     assert [one.operator for one in graph.nodes].count("attention") == 3
+
+
+def test_padding_by_sizes() -> None:
+    """``x`` [L, 3] brought to a multiple of four rows, and begun with half as many of its own."""
+    nodes = [
+        node("Shape", ["x"], ["length"], end=1),
+        node("Mod", ["length", "four"], ["over"]),
+        node("Sub", ["four", "over"], ["lack"]),
+        node("Mod", ["lack", "four"], ["more"]),
+        node("Concat", ["zero", "zero", "more", "zero"], ["behind"], axis=0),
+        node("Pad", ["x", "behind", "value"], ["y"]),
+        node("Div", ["length", "two"], ["half"]),
+        node("Concat", ["half", "zero", "zero", "zero"], ["before"], axis=0),
+        node("Pad", ["x", "before"], ["z"], mode="edge"),
+    ]
+    constants = {"zero": ints(0), "four": ints(4), "two": ints(2), "value": np.float32(0.5)}
+    model = model_of_nodes(nodes, {"x": ("float32", ["L", 3])}, ["y", "z"], constants)
+    assert_as_reference(model, [{"x": floats(length, 3)} for length in (1, 4, 7)], L=(1, 9))
 
 
 def test_arithmetic_of_shapes_is_folded() -> None:

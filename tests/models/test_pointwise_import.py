@@ -70,6 +70,11 @@ FLOATS: dict[str, list[Function]] = {
         lambda x, y: torch.expm1(x),
         lambda x, y: torch.trunc(x),
         lambda x, y: torch.tan(x * 0.1),
+        lambda x, y: torch.asinh(x) + torch.acosh(y.abs() + 1),
+        lambda x, y: torch.atanh(torch.tanh(x) * 0.9),
+        lambda x, y: torch.copysign(x, y) + torch.copysign(y, -0.0),
+        lambda x, y: torch.signbit(torch.copysign(torch.zeros_like(x), y)),
+        lambda x, y: torch.ldexp(x, torch.tensor([-3])),
     ],
     "arithmetic": [
         lambda x, y: x + y,

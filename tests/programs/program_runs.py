@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from dietcode.bench.operator import Operator
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.models.planning import ModelPlan
+from dietcode.programs.forming import form_program
 from dietcode.programs.interpreter import FormRun
+from dietcode.programs.recording import Recording
 from dietcode.runtime.host_operators import HOST
 from dietcode.workload.parse import spec_from_data
 
@@ -133,6 +135,18 @@ class PlanRun:
                 place = step["from"][0] + int(np.dot(index, step["from"][1]))
                 to = step["to"][0] + int(np.dot(index, step["to"][1]))
                 into[to] = step["filler"] if flat is None else flat[place]
+
+
+def form_of(function: Callable[..., Any], samples: list[Any]) -> dict[str, Any]:
+    recording = Recording(function)
+    recording.run(samples)
+    return form_program(recording).form
+
+
+def compiled(function: Callable[..., Any], samples: list[Any], given: list[Any] | None = None) -> list[Any]:
+    """Return what the form of a function returns for instances."""
+    run = FormRun(form_of(function, samples), [], lambda *_: [])
+    return run.run([[one] for one in (samples if given is None else given)])
 
 
 def _numbers(value: Any) -> Any:

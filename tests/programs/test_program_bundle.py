@@ -16,6 +16,7 @@ from program_runs import assert_same, module_in
 from small_libraries import ROOT, make_parts
 
 from dietcode.lean import without_torch
+from dietcode.programs.block_runs import sources_of
 
 if find_spec("torch") is None or find_spec("tvm") is None:
     pytest.skip(of_extra("models"), allow_module_level=True)
@@ -111,3 +112,8 @@ def test_from_a_program_to_results(tmp_path: Path, inside: Any, monkeypatch: pyt
         assert_same(list(map(torch.tensor, states)), found)
         assert best == right
         assert_same(torch.tensor(share), part)
+
+
+@pytest.mark.parametrize("line", ["²", "9" * 5000, "-1", "x", ""])
+def test_a_line_of_a_stranger_s_source_is_no_number(line: str) -> None:
+    assert sources_of({"steps": [{"sources": ["a.py:3", f"a.py:{line}", "a.py:5"]}]}) == "a.py:3…5"

@@ -17,24 +17,30 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int]]] = {
     "beam_search": (
         {"hidden": 12, "words": 9, "longest": 4},
         {"hidden": 12},
-        {"block0-first": 1, "block0": 2},
+        {"block0": 2},
     ),
     "birnn": (
         {"hidden": 12, "words": 9, "tags": 5},
         {"words": 9},
-        {"block0": 1, "block1-first": 1, "block1": 1, "block2-first": 1, "block2": 1},
+        {"block0": 1, "block1": 1, "block2": 1},
     ),
     "drnn": ({"hidden": 12}, {"hidden": 12}, {"block0": 1, "block1": 2, "block2": 1, "block3": 1}),
     "early_exit": ({"width": 16, "heads": 2, "layers": 3}, {"width": 16, "length": 6}, {"block0": 8}),
+    "mv_rnn": ({"hidden": 8, "words": 9}, {"words": 9}, {"block0": 2, "block1": 10}),
+    "nested_rnn": (
+        {"hidden": 12, "words": 9},
+        {"words": 9},
+        {"block0": 1, "block1": 1},
+    ),
     "rnn_transducer": (
         {"hidden": 12, "frame": 7, "labels": 6, "blank": 1.0},
         {"frame": 7, "longest": 8},
-        {"block0": 2, "block1-first": 1, "block1": 1, "block2-first": 1, "block2": 1},
+        {"block0": 2, "block1": 1, "block2-first": 1, "block2": 1},
     ),
     "stack_rnn": (
         {"hidden": 12, "words": 9},
         {"words": 9},
-        {"block0-first": 1, "block0": 1, "block1": 1, "block2": 1, "block3": 1},
+        {"block0": 1, "block1": 1, "block2": 1, "block3": 1},
     ),
     "tree_lstm": ({"hidden": 12, "words": 9}, {"words": 9}, {"block0": 1, "block1": 1}),
 }

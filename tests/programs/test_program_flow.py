@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from needs import of_extra
-from program_runs import assert_same
+from program_runs import assert_same, compiled, form_of
 
 import dietcode
 from dietcode.errors import ModelError
-from dietcode.programs.forming import form_program
-from dietcode.programs.interpreter import FormRun, InstanceError
-from dietcode.programs.recording import Recording
+from dietcode.programs.interpreter import InstanceError
+from dietcode.programs.modeling import model_of
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
@@ -23,18 +22,6 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 class Pair:
     first: Any
     second: Any = 7
-
-
-def form_of(function: Callable[..., Any], samples: list[Any]) -> dict[str, Any]:
-    recording = Recording(function)
-    recording.run(samples)
-    return form_program(recording).form
-
-
-def compiled(function: Callable[..., Any], samples: list[Any], given: list[Any] | None = None) -> list[Any]:
-    """Return what the form of a function returns for instances."""
-    run = FormRun(form_of(function, samples), [], lambda *_: [])
-    return run.run([[one] for one in (samples if given is None else given)])
 
 
 def collatz(n: int) -> int:
@@ -267,7 +254,94 @@ def with_in_place(x: Any) -> Any:
 
 
 def with_list_of_any_length(items: list[Any]) -> Any:
+    return torch.cat(items)
+
+
+def with_stack_as_result(items: list[Any]) -> Any:
     return torch.stack(items)
+
+
+def with_stack_turned(items: list[Any]) -> Any:
+    return torch.stack(items).T @ items[0]
+
+
+def with_isinstance(n: int) -> Any:
+    return 1 if isinstance(n, int) else 2
+
+
+def with_item_of_dict(given: Any) -> Any:
+    return given["a"]
+
+
+def with_loop_over_tensor(x: Any) -> Any:
+    return [one + 1 for one in x]
+
+
+def with_whole_numbers(x: Any) -> Any:
+    return x.tolist()
+
+
+def with_shared_tensor(x: Any) -> Any:
+    y = torch.tanh(x)
+    found = [y]
+    y += x
+    return found
+
+
+def with_view(x: Any) -> Any:
+    y = torch.tanh(x)
+    first = y[0]
+    y += x
+    return first
+
+
+def with_tensor_of_instance(x: Any) -> Any:
+    x += 1
+    return x
+
+
+def with_list_in_place(items: list[int]) -> Any:
+    items += [1]
+    return items
+
+
+def with_out(x: Any) -> Any:
+    return torch.add(x, x, out=x)
+
+
+def with_function_in_place(x: Any) -> Any:
+    return torch.relu_(x)
+
+
+def with_module_chosen(n: int) -> Any:
+    step = torch.tanh if n > 1 else torch.relu
+    return step(torch.ones(n))
+
+
+def with_record_apart(pair: Pair) -> Any:
+    first, second = pair
+    return first, second
+
+
+def with_slice_in_steps(items: list[int]) -> Any:
+    return items[::2]
+
+
+def with_order_between(n: int) -> Any:
+    found = [n]
+    dietcode.concurrent(waited(found, torch.ones(2)), noted(found))
+    return found
+
+
+def waited(found: list[int], x: Any) -> int:
+    if torch.sigmoid(x).sum() > 0:
+        found.append(1)
+    return 0
+
+
+def noted(found: list[int]) -> int:
+    found.append(2)
+    return 0
 
 
 def with_two_shapes(x: Any) -> Any:
@@ -286,13 +360,28 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict": (with_dict, [1], "dict `{'a': n}`; allowed: functions"),
     "a lambda": (with_lambda, [1], "lambda `lambda x: 2 * x`; allowed"),
     "try": (with_try, [1], "try"),
-    "print": (with_print, [1], "calls 'print'; allowed"),
+    "print": (with_print, [1], "calls 'print'; a program computes results"),
     "a set": (with_set, [1], "set"),
     "a starred target": (with_starred, [[1, 2, 3]], "2 names for 3 values"),
     "a starred tuple": (with_starred_tuple, [1], "* of a tuple of 2; allowed: of lists"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),
     "a change in place": (with_in_place, [torch.ones(2)], "add_ changes a tensor in place; allowed: add"),
     "a list in tensor code": (with_list_of_any_length, [[torch.ones(2)]], "go over a list by a loop"),
+    "a stack as result": (with_stack_as_result, [[torch.ones(2)]], "return the list, and stack it outside"),
+    "a stack turned": (with_stack_turned, [[torch.ones(2)]], "T of a stack of any length; allowed: sum"),
+    "isinstance": (with_isinstance, [1], "give objects a field that says which they are"),
+    "an item of a dict": (with_item_of_dict, [{"a": 1}], "reads an item of a dict; allowed: of lists"),
+    "a loop over a tensor": (with_loop_over_tensor, [torch.ones(2)], "a loop over a tensor float32[2]"),
+    "whole numbers": (with_whole_numbers, [torch.arange(3)], "give the instance a list of them"),
+    "a shared tensor": (with_shared_tensor, [torch.ones(2)], "something else may have too; write x = x + y"),
+    "a view": (with_view, [torch.ones(2)], "something else may have too"),
+    "a tensor of the instance": (with_tensor_of_instance, [torch.ones(2)], "something else may have too"),
+    "a list in place": (with_list_in_place, [[1]], "write extend, or x = x + y"),
+    "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
+    "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
+    "a module that is chosen": (with_module_chosen, [1, 2], "calls what a value chooses; name the function"),
+    "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
+    "a slice in steps": (with_slice_in_steps, [[1, 2]], "allowed: [::-1] of lists"),
     "two shapes": (
         with_two_shapes,
         [torch.ones(2), torch.ones(3)],
@@ -301,6 +390,26 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a condition of several": (with_wide_condition, [torch.ones(2)], "allowed: one number"),
     "an unknown name": (with_unknown_name, [1], "stands for nothing"),
 }
+
+
+def owned(x: Any) -> Any:
+    total = torch.zeros(2)
+    for _ in range(2):
+        y = torch.tanh(x)
+        y *= 2
+        total += y
+    return total
+
+
+def test_a_tensor_that_nothing_else_has_may_be_added_to() -> None:
+    assert form_of(owned, [torch.ones(2)])["functions"]
+
+
+def test_what_comes_out_different_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match=r"instance 0: compiled, the program gives 2, and not 1 as the function"
+    ):
+        model_of(dietcode.program(with_order_between), [7], "order")
 
 
 @pytest.mark.parametrize("name", REFUSED)

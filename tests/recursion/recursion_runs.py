@@ -114,13 +114,23 @@ class _Run:
             end = begin + len(level)
             rows = {name: array.reshape(num_nodes, -1)[begin:end] for name, array in hoisted.items()}
             own = self._rows(order, begin, end, x) | rows
-            if number:
+            is_leaf = not number and bool(self.description["leaf"])
+            if not is_leaf:
                 below = place[children[order[begin:end]]]
                 for k in range(self.description["max_children"]):
                     column = below[:, k] if k < below.shape[1] else np.full(len(level), num_nodes)
                     own[f"child{k}"] = np.ascontiguousarray(column, np.int32)
                 own |= {f"state{at}": table for at, table in enumerate(tables)}
-            made = self._run("cell" if number else "leaf", own, everything, num_nodes, len(level))
+            word = "first" if number == 1 and "first" in self.description else "leaf" if is_leaf else "cell"
+            if word == "first":  # which reads no states, so that none are given
+                many = self.description["leaf_rows"]
+                ids = np.zeros(num_nodes, np.int32) if many == 1 or x is None else x[order].astype(np.int32)
+                leaves = np.append(ids, np.int32(many))
+                own |= {
+                    f"leaf{k}": leaves[own.pop(f"child{k}")] for k in range(self.description["max_children"])
+                }
+                own = {name: array for name, array in own.items() if not name.startswith("state")}
+            made = self._run(word, own, everything, num_nodes, len(level))
             for at, table in enumerate(tables):
                 table[begin:end] = made[f"next{at}"].reshape(table[begin:end].shape)
             begin = end

@@ -128,13 +128,25 @@ def test_another_dtype(varying: Any, dtype: str) -> None:
     "value",
     [
         np.asfortranarray(np.ones((2, 21), np.float32)),
-        zeros(4, 21)[::2],
+        np.broadcast_to(zeros(1, 21), (2, 21))[:, :20],
         zeros(2, 42)[:, ::2],
         zeros(2, 21)[:, ::-1],
     ],
 )
 def test_not_contiguous(varying: Any, value: Any) -> None:
     refused(TensorError, r"^X: not contiguous", lambda: varying(X=value, W=zeros(50, 21)))
+
+
+def test_rows_that_lie_apart_are_copied_together(varying: Any) -> None:
+    rng = np.random.default_rng(0)
+    wide, w = (rng.standard_normal(shape, dtype=np.float32) for shape in ((8, 40), (50, 21)))
+    lean, before = varying.bind(W=w), wide.copy()
+    for x in (wide[:, 3:24], wide[::2, :21], wide[1:7:3, 5:26]):
+        right = varying(X=np.ascontiguousarray(x), W=w)
+        np.testing.assert_array_equal(varying(X=x, W=w), right)
+        np.testing.assert_array_equal(varying(x, w, out=np.empty_like(right)), right)
+        np.testing.assert_array_equal(lean(x), right)
+    np.testing.assert_array_equal(wide, before)
 
 
 @pytest.mark.parametrize("value", [[[1.0] * 21], 1.5, "text", object(), np.float32(1), memoryview(b"1234")])
@@ -169,6 +181,16 @@ def test_a_dlpack_tensor_of_another_dtype_or_layout(varying: Any) -> None:
         (zeros(4, 21)[::2], "^X: not contiguous"),
     ):
         refused(TensorError, pattern, lambda array=array: varying(X=Foreign(array), W=zeros(50, 21)))
+
+
+def test_rows_of_torch_that_lie_apart(varying: Any) -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    wide, w = torch.randn(6, 40), torch.randn(50, 21)
+    for x in (wide[:, 3:24], wide[::2, :21]):
+        torch.testing.assert_close(varying(X=x, W=w), varying(X=x.contiguous(), W=w), rtol=0, atol=0)
+    graded = wide.requires_grad_()[:, 3:24]
+    refused(TensorError, "^X: requires grad", lambda: varying(X=graded, W=w))
+    refused(TensorError, "^X: not contiguous", lambda: varying(X=torch.zeros(42, 2).T[:, :21], W=w))
 
 
 def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:

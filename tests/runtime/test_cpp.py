@@ -1,4 +1,4 @@
-"""A program in C++ calls a library: the example of docs/cpp.md, compiled by the commands that stand there."""
+"""Programs in C++ and C call a library: the examples of docs/cpp.md, compiled by the commands of the page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import tvm_ffi
 import yaml
 from small_libraries import ROOT, SPECS, built
+
+from dietcode.errors import RequestError
+from dietcode.library.c_header import c_header
+from dietcode.runtime.manifest import read_manifest
 
 NAME = "small-dense"
 
@@ -33,7 +38,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("c++") is None:
         pytest.skip("this machine has no C++ compiler")
     page = (ROOT / "docs" / "cpp.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    block = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0]
     commands = block.partition("./call")[0].replace("-o call", '-o "$program"')
     place = tmp_path_factory.mktemp("cpp") / "call"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -66,3 +71,59 @@ def test_a_program_gets_right_results(program: Path, folder: Path, value: int) -
 def test_what_does_not_fit_is_refused(program: Path, folder: Path) -> None:
     done = call(program, folder, 2, 33)
     assert done.returncode and "Invalid" in done.stderr and "pack" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command, as a reader has it on the path."""
+    place = tmp_path_factory.mktemp("tools")
+    (place / "dietcode").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dietcode "$@"\n')
+    (place / "dietcode").chmod(0o755)
+    return place
+
+
+def test_a_program_in_c_has_a_header_of_its_library(folder: Path, tools: Path, tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("this machine has no C compiler")
+    page = (ROOT / "docs" / "cpp.md").read_text(encoding="utf-8")
+    block = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / NAME).symlink_to(folder)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    commands = block.replace("cc -std", "cc -Wall -Wextra -Werror -std")
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "category 1, Y[0, 0] = 31, Y[T-1, 511] = 31\n"), done.stderr
+    assert "Categories" in (tmp_path / "small-dense.txt").read_text()
+    launcher = tmp_path / "none.so"
+    done = subprocess.run(
+        [tmp_path / "call", folder / "library.so", launcher, "1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "none.so" in done.stderr
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_library_of_these_tests_has_a_header(name: str, tmp_path: Path) -> None:
+    manifest = read_manifest(built(name))
+    (tmp_path / "one.c").write_text(f"{c_header(manifest)}\nint main(void) {{ return 0; }}\n")
+    includes = Path(tvm_ffi.libinfo.find_include_path())
+    command = ["cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-std=c11", f"-I{includes}", "one.c"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+
+
+def test_what_has_no_header() -> None:
+    manifest = read_manifest(built("dense"))
+    with pytest.raises(RequestError, match="dense: has no C header: it does not run on a processor"):
+        c_header(manifest | {"requires": {"archs": ["sm_90"]}})
+    with pytest.raises(RequestError, match="the extent of k, m, n is not in its manifest"):
+        c_header(manifest | {"dims": {}})
+    written = [manifest["output"] | {"into": "table"}]
+    with pytest.raises(RequestError, match="it writes to rows of a table"):
+        c_header(manifest | {"outputs": written})

@@ -163,6 +163,21 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[st
         "WU",
         {"g": 2, "n": 35, "k": 19},
     ),
+    "added-gates": (  # several gates of one product become one sum, and a gate is added twice
+        {
+            "P": {"einsum": ["X", "W"], "dims": "mgn"},
+            "Q": {"add": ["P", "b"]},
+            **_gates("Q", "ijk"),
+            "two": {"add": ["i", "j"]},
+            "Y": {"tanh": "two"},
+            "twice": {"add": ["k", "k"]},
+            "Z": {"mul": ["twice", "Y"]},
+        },
+        ["Y", "Z"],
+        {"X": "mu", "W": "gnu", "b": "gn"},
+        "W",
+        {"g": 3, "n": 35, "u": 19},
+    ),
     "two-indices": (
         {"P": {"einsum": ["X", "W"], "dims": "abcd"}, "Y": {"relu": "P"}},
         ["Y"],

@@ -18,7 +18,7 @@ from dietcode.search_space.stage import Stage
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
-LETTERS = "abcdef"
+LABELS = "abcdef"
 
 
 @st.composite
@@ -27,7 +27,7 @@ def einsums(draw: Any) -> str:
     first, second = (
         "".join(
             draw(
-                st.permutations(draw(st.lists(st.sampled_from(LETTERS), min_size=1, max_size=4, unique=True)))
+                st.permutations(draw(st.lists(st.sampled_from(LABELS), min_size=1, max_size=4, unique=True)))
             )
         )
         for _ in range(2)

@@ -173,6 +173,7 @@ def on_gpu() -> Iterator[Case]:
             statement, _, category = WRONG["cuda"][where]
             symbol = TILES[category].symbol
             with pytest.MonkeyPatch.context() as own:
+                own.setattr(library_code, "call_apart", lambda function, *given: function(*given))
                 own.setattr(
                     library_code,
                     "cuda_text",

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.cost_model.regression import fit_terms, measured
@@ -269,6 +268,8 @@ def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> Swe
     TuningError
         There are too few points, or all fill their last waves alike, so that κ cannot be fitted.
     """
+    from scipy.optimize import nnls  # half a second
+
     wave = calibration["wave_blocks"]
     n = np.asarray(calibration["num_blocks"], dtype=np.float64)
     t = np.asarray(calibration["secs"], dtype=np.float64)

@@ -14,6 +14,7 @@ import tvm_ffi.libinfo
 from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
 from dietcode.library.files import find_linker
+from dietcode.measure.apart import call_apart
 from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -86,23 +87,29 @@ def compile_library(
     left_out = _left_out(problem, distinct, targets)
     targets = [target for target in targets if target.arch not in left_out]
     needed = {f.symbol for tile in distinct for f in functions_of(problem, tile)}
+    newest = CudaTarget(f"sm_{max(target.number for target in targets)}")  # without a suffix, for later ones
+    texts = call_apart(_texts, problem, distinct, [*targets, newest])
     files: dict[str, bytes] = {}
     kernels, images = {}, []
-    for target in targets:
+    for target, text in zip(targets, texts, strict=False):
         name = f"{target.arch}.cubin"
-        files[name] = compile_cubin(cuda_text(problem, distinct, target), target, reproducible=True)
+        files[name] = compile_cubin(text, target, reproducible=True)
         kernels[target.arch] = facts_of(files[name], problem, distinct, target.arch)
         lacking = needed - set(kernels[target.arch])
         if lacking:
             raise TuningError(f"{target.arch}: the machine code lacks {sorted(lacking)[0]}")
         images.append(Image(target.arch, False, name))
-    newest = CudaTarget(f"sm_{max(target.number for target in targets)}")  # without a suffix, for later ones
     ptx = f"{newest.arch}.ptx"
-    files[ptx] = compile_ptx(cuda_text(problem, distinct, newest), newest, reproducible=True)
+    files[ptx] = compile_ptx(texts[-1], newest, reproducible=True)
     images.append(Image(newest.arch, True, ptx))
     major = int(nvrtc_version().partition(".")[0])
     text = host_text(problem, tiles, tree, variables, images, 1000 * major)
-    return CudaCode(_link(text, files), kernels, newest.arch, left_out)
+    return CudaCode(call_apart(_link, text, files), kernels, newest.arch, left_out)
+
+
+def _texts(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], targets: Sequence[CudaTarget]) -> list[str]:
+    """Return what NVRTC is given for each architecture."""
+    return [cuda_text(problem, tiles, target) for target in targets]
 
 
 def _left_out(

@@ -17,10 +17,13 @@ from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import (  # noqa: F401 - rules
+    composed,
     fourier,
+    grids,
     layers,
     layout,
     pointwise,
+    pooling,
     resizing,
     scattering,
 )

@@ -1,17 +1,18 @@
-"""Products, attention, convolutions, pooling, norms, reductions and recurrent layers."""
+"""Products, attention, convolutions, norms, reductions and recurrent layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.pooling import each, pairs
 from dietcode.models.importing.resizing import transposed
-from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp
+from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm
 
 
 def _axes(m: Importer, x: str, dims: Any) -> tuple[int, ...]:
@@ -83,9 +84,25 @@ def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
     return m.add("div", total, number)
 
 
+def _mean(m: Importer, x: str, a: Mapping[str, Any]) -> str:
+    return m.add("mean", x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
+
+
 @rule("aten.var.correction", "aten.var.dim", "aten.var.default")
 def _var(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _variance(m, m.tensor(a["self"]), a)
+
+
+@rule("aten.var_mean.correction", "aten.var_mean.dim", "aten.var_mean.default")
+def _var_mean(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return _variance(m, x, a), _mean(m, x, a)
+
+
+@rule("aten.std_mean.correction", "aten.std_mean.dim", "aten.std_mean.default")
+def _std_mean(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.add("sqrt", _variance(m, x, a)), _mean(m, x, a)
 
 
 @rule("aten.std.correction", "aten.std.dim", "aten.std.default")
@@ -97,12 +114,13 @@ def _std(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _length(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     order = a.get("ord", a.get("p"))
     x = m.tensor(a["self"])
-    axes, keep = _axes(m, x, a["dim"]), bool(a["keepdim"])
-    if order in (2, 2.0, None):
-        return m.add("sqrt", m.add("sum", m.add("square", x), axes=axes, keep=keep))
-    if order in (1, math.inf):
-        return m.add("sum" if order == 1 else "max", m.add("abs", x), axes=axes, keep=keep)
-    raise GraphError(f"a norm of order {order}; allowed: 1, 2 and infinity")
+    return norm(m, x, _axes(m, x, a["dim"]), 2.0 if order is None else order, bool(a["keepdim"]))
+
+
+@rule("aten.dist.default")
+def _distance(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    apart = m.add("sub", m.tensor(a["self"]), m.tensor(a["other"]))
+    return norm(m, apart, tuple(range(m.rank(apart))), a["p"], keep=False)
 
 
 @rule("aten.logsumexp.default")
@@ -222,11 +240,7 @@ def _distances(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.reshape(x, (*first[:-1], ONE, first[-1]))
     y = m.reshape(y, (*second[:-2], ONE, *second[-2:]))
     apart = m.add("sub", x, y)
-    if power == 2:
-        return m.add("sqrt", m.add("sum", m.add("square", apart), axes=(-1,)))
-    if power in (1, math.inf):
-        return m.add("sum" if power == 1 else "max", m.add("abs", apart), axes=(-1,))
-    raise GraphError(f"distances of order {power}; allowed: 1, 2 and infinity")
+    return norm(m, apart, (-1,), power, keep=False)
 
 
 @rule("aten.addmm.default", "aten.baddbmm.default")
@@ -261,17 +275,6 @@ def _attention(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("attention", q, k, v, *operands, scale=float(scale), causal=causal)
 
 
-def _pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
-    numbers = list(numbers) * (rank if len(numbers) == 1 else 1)
-    return tuple((number, number) for number in numbers)
-
-
-def _each(numbers: Any, rank: int, default: Sequence[int] = ()) -> tuple[int, ...]:
-    numbers = list(numbers) if isinstance(numbers, list | tuple) else [numbers]
-    numbers = numbers or list(default)
-    return tuple(numbers * rank if len(numbers) == 1 else numbers)
-
-
 @rule(
     *("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.convolution.default"),
     *("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding"),
@@ -283,91 +286,21 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     rank = m.rank(w) - 2
     alone = m.rank(x) == rank + 1
     x = m.reshape(x, (1, *m.type(x).shape)) if alone else x
-    dilation = _each(a["dilation"], rank)
+    dilation = each(a["dilation"], rank)
     if a["padding"] == "same":
         spans = [d * (k.constant - 1) for d, k in zip(dilation, m.type(w).shape[2:], strict=True)]
         pads = tuple((span // 2, span - span // 2) for span in spans)
     else:
-        pads = _pairs([0] if a["padding"] == "valid" else a["padding"], rank)
+        pads = pairs([0] if a["padding"] == "valid" else a["padding"], rank)
     operands = () if bias is None else (bias,)
     result = m.add(
         *("conv", x, w, *operands),
-        strides=_each(a["stride"], rank),
+        strides=each(a["stride"], rank),
         dilation=dilation,
         pads=pads,
         groups=a["groups"],
     )
     return m.reshape(result, m.type(result).shape[1:]) if alone else result
-
-
-def _pooled(m: Importer, operator: str, a: Mapping[str, Any], rank: int, **more: Any) -> str:
-    window = _each(a["kernel_size"], rank)
-    return m.add(
-        *(operator, m.tensor(a["self"])),
-        window=window,
-        strides=_each(a["stride"], rank, window),
-        pads=_pairs(_each(a["padding"], rank), rank),
-        dilation=_each(a.get("dilation", 1), rank),
-        ceil=bool(a["ceil_mode"]),
-        **more,
-    )
-
-
-@rule("aten.max_pool1d.default")
-def _max_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _pooled(m, "max_pool", a, 1)
-
-
-@rule("aten.max_pool2d.default")
-def _max_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _pooled(m, "max_pool", a, 2)
-
-
-@rule("aten.max_pool2d_with_indices.default")
-def _max_pool2d_alone(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    """Return the largest elements; a node that reads their positions finds none."""
-    return _pooled(m, "max_pool", a, 2), None
-
-
-@rule("aten.avg_pool1d.default")
-def _avg_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _pooled(m, "avg_pool", a, 1, count_pads=a["count_include_pad"])
-
-
-@rule("aten.avg_pool2d.default")
-def _avg_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a["divisor_override"] is not None:
-        raise GraphError("avg_pool2d with divisor_override; allowed: without")
-    return _pooled(m, "avg_pool", a, 2, count_pads=a["count_include_pad"])
-
-
-@rule(
-    "aten.adaptive_avg_pool1d.default",
-    "aten.adaptive_avg_pool2d.default",
-    "aten._adaptive_avg_pool2d.default",
-)
-def _adaptive(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, sizes = m.tensor(a["self"]), list(a["output_size"])
-    rank = len(sizes)
-    axes = tuple(range(m.rank(x) - rank, m.rank(x)))
-    if all(size == 1 for size in sizes):
-        return m.add("mean", x, axes=axes, keep=True)
-    extents = [m.type(x).shape[axis] for axis in axes]
-    whole = all(e.is_constant and e.constant % s == 0 for e, s in zip(extents, sizes, strict=True))
-    if not whole:
-        raise GraphError(f"adaptive_avg_pool to {sizes}; allowed: 1, or what divides a constant extent")
-    window = [e.constant // s for e, s in zip(extents, sizes, strict=True)]
-    options = {"self": a["self"], "kernel_size": window, "stride": window, "padding": 0, "ceil_mode": False}
-    return _pooled(m, "avg_pool", options, rank, count_pads=True)
-
-
-@rule("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default")
-def _adaptive_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, sizes = m.tensor(a["self"]), list(a["output_size"])
-    if any(size != 1 for size in sizes):
-        raise GraphError(f"adaptive_max_pool to {sizes}; allowed: 1")
-    axes = tuple(range(m.rank(x) - len(sizes), m.rank(x)))
-    return m.add("max", x, axes=axes, keep=True), None
 
 
 def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:

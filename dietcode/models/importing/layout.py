@@ -273,11 +273,12 @@ def _argsort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])[1]
 
 
-@rule("aten.median.dim")
-def _median(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+@rule("aten.median.dim", "aten.kthvalue.default")
+def _in_order(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return one of the elements in order: PyTorch's median is the lower of the two in the middle."""
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
-    middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2))
+    middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2)) if "k" not in a else m.extent(a["k"]) - 1
     ordered = m.results("top", x, axis=axis, largest=False)
     if a["keepdim"]:
         return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)

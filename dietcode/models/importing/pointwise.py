@@ -10,7 +10,6 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.spelled_out import (
-    arc_tangent,
     clipped,
     elu,
     hard_sigmoid,
@@ -63,74 +62,6 @@ def _gelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.reciprocal.default")
 def _reciprocal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("div", 1.0, m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
-
-
-@rule("aten.log1p.default")
-def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("log", m.add("add", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), 1.0))
-
-
-@rule("aten.expm1.default")
-def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", m.add("exp", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))), 1.0)
-
-
-def _logarithm(base: float) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        natural = m.add("log", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
-        return m.add("mul", natural, 1 / math.log(base))
-
-    return translate
-
-
-rule("aten.log2.default")(_logarithm(2))
-rule("aten.log10.default")(_logarithm(10))
-
-
-def _hyperbolic(sign: str, halved: bool) -> Rule:
-    """Return a rule for a sum or difference of an exponential and its inverse."""
-
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
-        both = m.add(sign, m.add("exp", x), m.add("exp", m.add("neg", x)))
-        return m.add("mul", both, 0.5) if halved else both
-
-    return translate
-
-
-rule("aten.sinh.default")(_hyperbolic("sub", halved=True))
-rule("aten.cosh.default")(_hyperbolic("add", halved=True))
-
-
-def _arc_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
-    """Return the angle of a sine, by the tangent of half of it."""
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
-    cosine = m.add("sqrt", m.add("mul", m.add("sub", 1.0, x), m.add("add", 1.0, x)))
-    return m.add("mul", m.add("atan", m.add("div", x, m.add("add", cosine, 1.0))), 2.0)
-
-
-rule("aten.asin.default")(_arc_sine)
-
-
-@rule("aten.acos.default")
-def _arc_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", math.pi / 2, _arc_sine(m, a, fake))
-
-
-@rule("aten.exp2.default")
-def _exp2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("exp", m.add("mul", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), math.log(2)))
-
-
-@rule("aten.erfc.default", "aten.special_erfc.default")
-def _erfc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", 1.0, m.add("erf", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))))
-
-
-@rule("aten.tan.default")
-def _tan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
-    return m.add("div", m.add("sin", x), m.add("cos", x))
 
 
 @rule("aten.trunc.default", "aten.fix.default")
@@ -378,14 +309,3 @@ def _native_dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["train"] and a["p"] > 0:
         raise GraphError("dropout of a model in training mode; call model.eval() before the export")
     return m.tensor(a["input"]), None
-
-
-@rule("aten.atan2.default")
-def _atan2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    y, x = (str(m.cast(m.tensor(a[key]), dtype_name(fake.dtype))) for key in ("self", "other"))
-    return arc_tangent(m, y, x)
-
-
-@rule("aten.hypot.default")
-def _hypot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sqrt", m.add("add", *(m.add("square", m.tensor(a[key])) for key in ("self", "other"))))

@@ -17,7 +17,7 @@ import numpy as np
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
-from dietcode.lean import with_torch
+from dietcode.lean import collect_seldom, with_torch
 
 # By the suffix of a file, the extra that reads it, and what that is.
 KINDS = {
@@ -86,6 +86,7 @@ def answer(read: Callable[..., tuple[Any, Mapping[str, Any]]]) -> None:
     read : callable
         Takes what was asked; returns plain data and weights.
     """
+    collect_seldom()
     folder, *asked = json.loads(sys.argv[1])
     place = Path(folder)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.builder import GraphBuilder
@@ -93,24 +93,46 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
     return b.add("add", first, b.add("mul", b.add("sub", second, first), weight))
 
 
-def padded(b: GraphBuilder, x: str, axis: int, before: int, after: int, mode: str) -> str:
+def padded_by_number(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, value: float) -> str:
+    """Return x with a number put before and after along an axis, as often as sizes say.
+
+    Parameters
+    ----------
+    x : str
+    axis : int
+    before, after : Extent
+        How many; what is below zero takes elements away.
+    value : float
+    """
+    ranges, zero, type_ = b.graph.ranges, Extent(), b.type(x)
+    begin, end = (larger(zero - one, zero, ranges) for one in (before, after))
+    pieces = [b.slice(x, axis, begin, type_.shape[axis] - end)]
+    for place, many in ((0, before), (len(pieces) + 1, after)):
+        more = larger(many, zero, ranges)
+        if more.bounds(ranges)[1] > 0:
+            shape = (*type_.shape[:axis], more, *type_.shape[axis + 1 :])
+            pieces.insert(place, b.add("full", shape=shape, value=value, dtype=type_.dtype))
+    return b.add("concat", *pieces, axis=axis) if len(pieces) > 1 else pieces[0]
+
+
+def padded(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, mode: str) -> str:
     """Return x with elements of its own put before and after along an axis.
 
     Parameters
     ----------
     x : str
     axis : int
-    before, after : int
+    before, after : Extent
         How many.
     mode : str
         ``reflect`` or ``edge`` or ``wrap``, as `numpy.pad` has them.
     """
-    if not (before or after):
+    if not (before.terms or after.terms):
         return x
     length = b.type(x).shape[axis]
-    if mode == "edge" and (before < 0 or after < 0):
+    if mode == "edge" and any(one.bounds(b.graph.ranges)[0] < 0 for one in (before, after)):
         raise GraphError("padding that takes elements away; allowed: 0 or more")
-    at = b.add("arange", start=Extent.of(-before), stop=length + after)
+    at = b.add("arange", start=Extent() - before, stop=length + after)
     last = _number(b, length - 1)
     if mode == "reflect":
         from_end = b.add("abs", b.add("sub", last, b.add("abs", at)))

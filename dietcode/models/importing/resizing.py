@@ -13,6 +13,7 @@ from dietcode.models.importing.resampled import (
     interpolated,
     nearest,
     padded,
+    padded_by_number,
     transposed_convolution,
     windows,
 )
@@ -50,23 +51,25 @@ for _rank in (1, 2, 3):
 
 @rule("aten.constant_pad_nd.default", "aten.pad.default")
 def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, pairs = m.tensor(a["self"]), _pad_pairs(a["pad"])
-    mode = a.get("mode", "constant")
-    if mode == "constant":
-        return m.add(
-            "pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0
-        )
-    return _padded_by_own(m, x, pairs, _MODES[mode])
+    x, pairs = m.tensor(a["self"]), _pad_pairs(m, a["pad"])
+    mode, value = a.get("mode", "constant"), a["value"] or 0
+    if mode != "constant":
+        return _padded_by_own(m, x, pairs, _MODES[mode])
+    if all(one.is_constant for pair in pairs for one in pair):
+        pads = tuple((before.constant, after.constant) for before, after in pairs)
+        return m.add("pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + pads, value=value)
+    for axis, (before, after) in enumerate(pairs, start=m.rank(x) - len(pairs)):
+        x = padded_by_number(m, x, axis, before, after, value)
+    return x
 
 
-def _pad_pairs(given: Any) -> list[tuple[int, int]]:
+def _pad_pairs(m: Importer, given: Any) -> list[tuple[Extent, Extent]]:
     """Return the elements before and after of the last axes."""
-    if any(not isinstance(one, int) for one in given):
-        raise GraphError("padding by a dynamic number; allowed: constants")
-    return [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
+    sizes = m.shape(given)
+    return [(sizes[k], sizes[k + 1]) for k in range(0, len(sizes), 2)][::-1]
 
 
-def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[int, int]], mode: str) -> str:
+def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[Extent, Extent]], mode: str) -> str:
     for axis, (before, after) in enumerate(pairs, start=m.rank(x) - len(pairs)):
         x = padded(m, x, axis, before, after, mode)
     return x
@@ -74,7 +77,7 @@ def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[int, int]], mode: 
 
 def _pad_of(mode: str) -> Rule:
     def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(a["padding"]), mode)
+        return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(m, a["padding"]), mode)
 
     return translate
 

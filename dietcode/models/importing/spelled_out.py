@@ -98,6 +98,19 @@ def log_sum_exp(b: GraphBuilder, x: str, axes: Sequence[int], keep: bool) -> str
     return b.add("add", b.add("log", total), b.reshape(largest, b.type(total).shape))
 
 
+def norm(b: GraphBuilder, x: str, axes: Sequence[int], order: float, keep: bool) -> str:
+    """Return the norm along some axes; order 0 counts, infinity is the largest, minus infinity the least."""
+    axes = tuple(axes)
+    if order == 2:
+        return b.add("sqrt", b.add("sum", b.add("square", x), axes=axes, keep=keep))
+    if order == 0:
+        return b.add("sum", b.cast(b.add("not_equal", x, 0.0), b.type(x).dtype), axes=axes, keep=keep)
+    size = b.add("abs", x)
+    if order in (1, math.inf, -math.inf):
+        return b.add({1: "sum", math.inf: "max"}.get(order, "min"), size, axes=axes, keep=keep)
+    return b.add("pow", b.add("sum", b.add("pow", size, float(order)), axes=axes, keep=keep), 1.0 / order)
+
+
 def scaled(b: GraphBuilder, x: str, weight: Value, bias: Value) -> str:
     """Return ``x · weight + bias``, of which either may be left out."""
     x = x if weight is None else b.add("mul", x, weight)

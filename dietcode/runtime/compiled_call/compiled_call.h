@@ -41,6 +41,7 @@ typedef struct {
 } Arrays;
 
 extern PyMethodDef instance_methods[]; /* of the module; instances.c */
+PyObject *decode(PyObject *module, PyObject *args); /* results.c */
 
 int start_tensors(void);
 

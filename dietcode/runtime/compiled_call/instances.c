@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { K_NONE, K_BOOL, K_INT, K_FLOAT, K_TEXT, K_TUPLE, K_LIST, K_RECORD, K_TENSOR }; /* as the machine has them */
-enum { TYPE_SHIFT = 8, MAX_TYPES = 64, FIRST_ROOM = 256 };
+enum { TYPE_SHIFT = 8, MAX_TYPES = 64, FIRST_ROOM = 256, MAX_SPARE = 4, MAX_WASTEFUL = 64, WASTE = 8 };
 static const int64_t OWN_TEXTS = INT64_C(1) << 32;
 
 typedef struct {
@@ -15,26 +15,39 @@ typedef struct {
   size_t count, capacity;
 } Words;
 
+typedef struct {
+  PyObject *key;
+  uint32_t round, number; /* of an earlier round: free */
+} Entry;
+
 /* Numbers of objects by their address. */
 typedef struct {
-  PyObject **keys;
-  int64_t *values;
+  Entry *entries;
   size_t count, capacity; /* a power of two */
+  uint32_t round;
 } Numbers;
 
-typedef struct {
-  Words roots, objects, tensors;
+/* What one call at a time writes to. Its memory is kept for later calls: fresh memory costs more than what is written. */
+typedef struct Writer Writer;
+struct Writer {
+  Words roots, words, tensors; /* the roots' values come before those of objects at last */
   Numbers numbers, tensor_numbers;
   PyObject **waiting; /* owned: every object, in the order of their numbers */
   Words stack; /* numbers of those whose items are not written yet, in pairs with 0 */
   size_t num_waiting, waiting_capacity, num_types;
+  int num_wasteful; /* calls in a row that used little of the memory */
   Expected types[MAX_TYPES];
   int64_t shapes[MAX_TYPES][MAX_NDIM];
   int64_t numbers_of_types[MAX_TYPES];
   Arrays arrays;
   int beside_torch;
   PyObject *texts, *own_texts, *records, *other, *kept;
-} Writer;
+};
+
+static struct {
+  Writer *writers[MAX_SPARE];
+  int count;
+} spare;
 
 /* ---- What grows ---- */
 
@@ -61,50 +74,55 @@ static size_t position_of(const Numbers *numbers, const PyObject *key) {
   uint64_t bits = (uint64_t)(uintptr_t)key;
   bits = (bits ^ bits >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
   size_t mask = numbers->capacity - 1, at = (size_t)(bits ^ bits >> 33) & mask;
-  while (numbers->keys[at] && numbers->keys[at] != key) at = (at + 1) & mask;
+  while (numbers->entries[at].round == numbers->round && numbers->entries[at].key != key) at = (at + 1) & mask;
   return at;
 }
 
 static int grow(Numbers *numbers) {
   Numbers old = *numbers;
   size_t capacity = old.capacity ? 2 * old.capacity : FIRST_ROOM;
-  PyObject **keys = calloc(capacity, sizeof *keys);
-  int64_t *values = calloc(capacity, sizeof *values);
-  if (!keys || !values) {
-    free(keys), free(values);
-    return no_memory();
-  }
-  *numbers = (Numbers){keys, values, old.count, capacity};
+  Entry *entries = calloc(capacity, sizeof *entries);
+  if (!entries) return no_memory();
+  *numbers = (Numbers){entries, old.count, capacity, 1};
   for (size_t i = 0; i < old.capacity; i++) {
-    if (!old.keys[i]) continue;
-    size_t at = position_of(numbers, old.keys[i]);
-    keys[at] = old.keys[i];
-    values[at] = old.values[i];
+    if (old.entries[i].round != old.round) continue;
+    Entry *entry = &entries[position_of(numbers, old.entries[i].key)];
+    *entry = old.entries[i];
+    entry->round = 1;
   }
-  free(old.keys), free(old.values);
+  free(old.entries);
   return 0;
+}
+
+static void forget_all(Numbers *numbers) {
+  numbers->count = 0;
+  if (++numbers->round) return;
+  numbers->round = 1;
+  if (numbers->capacity) memset(numbers->entries, 0, numbers->capacity * sizeof *numbers->entries);
 }
 
 /* An object's number, where it has one; otherwise `number` is it from now on. */
 static int find_or_add(Numbers *numbers, PyObject *key, int64_t number, int64_t *found) {
+  if (number > (int64_t)UINT32_MAX) return no_memory();
   if (2 * (numbers->count + 1) > numbers->capacity && grow(numbers) != 0) return -1;
-  size_t at = position_of(numbers, key);
-  if (!numbers->keys[at]) {
-    numbers->keys[at] = key;
-    numbers->values[at] = number;
+  Entry *entry = &numbers->entries[position_of(numbers, key)];
+  if (entry->round != numbers->round) {
+    *entry = (Entry){key, numbers->round, (uint32_t)number};
     numbers->count++;
   }
-  *found = numbers->values[at];
+  *found = entry->number;
   return 0;
 }
 
 /* ---- Values ---- */
 
-static int write_value(Writer *w, Words *words, PyObject *value);
+/* An object that comes from one place alone is met once, and needs no number that can be found. The caller has a reference
+ * too; an object whose attributes are computed may give the same one twice, and is no place in this sense. */
+static int is_met_once(PyObject *value, int from_place) { return from_place && Py_REFCNT(value) <= 2; }
 
-static int write_object(Writer *w, Words *words, PyObject *value, int64_t kind) {
-  int64_t number;
-  if (find_or_add(&w->numbers, value, (int64_t)w->num_waiting, &number) != 0) return -1;
+static int write_object(Writer *w, Words *words, PyObject *value, int64_t kind, int from_place) {
+  int64_t number = (int64_t)w->num_waiting;
+  if (!is_met_once(value, from_place) && find_or_add(&w->numbers, value, number, &number) != 0) return -1;
   if (number == (int64_t)w->num_waiting) {
     if (w->num_waiting == w->waiting_capacity) {
       size_t capacity = w->waiting_capacity ? 2 * w->waiting_capacity : FIRST_ROOM;
@@ -154,13 +172,13 @@ static int write_tensor(Writer *w, Words *words, PyObject *value) {
 }
 
 /* What Python says of a value: kind and number, what has to be kept, and whether it is PyTorch's. */
-static int write_other(Writer *w, Words *words, PyObject *value) {
+static int write_other(Writer *w, Words *words, PyObject *value, int from_place) {
   long long kind, number;
   int is_torch, status = -1;
   PyObject *kept, *said = PyObject_CallFunctionObjArgs(w->other, value, NULL);
   if (said && PyArg_ParseTuple(said, "LLOp", &kind, &number, &kept, &is_torch)) {
     w->beside_torch |= is_torch;
-    if (kind == K_RECORD || kind == K_LIST || kind == K_TUPLE) status = write_object(w, words, value, kind);
+    if (kind == K_RECORD || kind == K_LIST || kind == K_TUPLE) status = write_object(w, words, value, kind, from_place);
     else if ((kind & 255) == K_TENSOR) status = add_tensor(w, words, value, kept, kind >> TYPE_SHIFT, number);
     else if (kind == K_TEXT) status = write_text(w, words, kept);
     else status = push(words, kind, number);
@@ -169,13 +187,13 @@ static int write_other(Writer *w, Words *words, PyObject *value) {
   return status;
 }
 
-static int write_value(Writer *w, Words *words, PyObject *value) {
+static int write_value(Writer *w, Words *words, PyObject *value, int from_place) {
   PyTypeObject *type = Py_TYPE(value);
   if (value == Py_None) return push(words, K_NONE, 0);
   if (type == &PyLong_Type) {
     int overflow;
     long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow ? write_other(w, words, value) : push(words, K_INT, number);
+    return overflow ? write_other(w, words, value, from_place) : push(words, K_INT, number);
   }
   if (type == &PyFloat_Type) {
     double number = PyFloat_AsDouble(value);
@@ -185,17 +203,17 @@ static int write_value(Writer *w, Words *words, PyObject *value) {
   }
   if (type == &PyBool_Type) return push(words, K_BOOL, value == Py_True);
   if (type == &PyUnicode_Type) return write_text(w, words, value);
-  if (type == &PyList_Type) return write_object(w, words, value, K_LIST);
-  if (type == &PyTuple_Type) return write_object(w, words, value, K_TUPLE);
-  if (PyDict_GetItemWithError(w->records, (PyObject *)type)) return write_object(w, words, value, K_RECORD);
+  if (type == &PyList_Type) return write_object(w, words, value, K_LIST, from_place);
+  if (type == &PyTuple_Type) return write_object(w, words, value, K_TUPLE, from_place);
+  if (PyDict_GetItemWithError(w->records, (PyObject *)type)) return write_object(w, words, value, K_RECORD, from_place);
   if (PyErr_Occurred()) return -1;
   int is_tensor = write_tensor(w, words, value);
-  return is_tensor ? (is_tensor > 0 ? 0 : -1) : write_other(w, words, value);
+  return is_tensor ? (is_tensor > 0 ? 0 : -1) : write_other(w, words, value, from_place);
 }
 
 /* An object's record, length, number and items. */
 static int write_items(Writer *w, int64_t own) {
-  Words *words = &w->objects;
+  Words *words = &w->words;
   PyObject *value = w->waiting[own];
   PyObject *record = PyDict_GetItemWithError(w->records, (PyObject *)Py_TYPE(value));
   if (!record) {
@@ -207,7 +225,7 @@ static int write_items(Writer *w, int64_t own) {
       PyObject *item = is_list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i);
       if (!item) return -1; /* a list that another thread has made shorter */
       Py_INCREF(item);
-      int status = write_value(w, words, item);
+      int status = write_value(w, words, item, 1);
       Py_DECREF(item);
       if (status != 0) return -1;
     }
@@ -216,11 +234,11 @@ static int write_items(Writer *w, int64_t own) {
   PyObject *names = PyTuple_GetItem(record, 1), *number = PyTuple_GetItem(record, 0);
   Py_ssize_t count = names ? PyTuple_Size(names) : -1;
   if (count < 0 || push(words, PyLong_AsLongLong(number), count) != 0 || push(words, own, 0) != 0) return -1;
+  int is_place = PyObject_IsTrue(PyTuple_GetItem(record, 2)), status = 0;
   Py_INCREF(names); /* the dict may be cleared meanwhile */
-  int status = 0;
   for (Py_ssize_t i = 0; i < count && status == 0; i++) {
     PyObject *item = PyObject_GetAttr(value, PyTuple_GetItem(names, i));
-    status = item ? write_value(w, words, item) : -1;
+    status = item ? write_value(w, words, item, is_place) : -1;
     Py_XDECREF(item);
   }
   Py_DECREF(names);
@@ -268,14 +286,11 @@ static int write_instances(Writer *w, PyObject *instances, Py_ssize_t num_parame
   for (Py_ssize_t i = 0; i < PyList_Size(instances); i++) {
     PyObject *instance = Py_NewRef(PyList_GetItem(instances, i));
     int status = 0;
-    if (is_alone && w->numbers.capacity) {
-      memset(w->numbers.keys, 0, w->numbers.capacity * sizeof *w->numbers.keys);
-      w->numbers.count = 0;
-    }
-    if (num_parameters == 1) status = write_value(w, &w->roots, instance);
+    if (is_alone) forget_all(&w->numbers);
+    if (num_parameters == 1) status = write_value(w, &w->roots, instance, 1);
     for (Py_ssize_t k = 0; num_parameters > 1 && k < num_parameters && status == 0; k++) {
       PyObject *value = PyTuple_GetItem(instance, k);
-      status = value ? write_value(w, &w->roots, value) : -1;
+      status = value ? write_value(w, &w->roots, value, 0) : -1;
     }
     while (status == 0 && w->stack.count) { /* depth first: what lies together was mostly made together */
       w->stack.count -= 2;
@@ -289,45 +304,85 @@ static int write_instances(Writer *w, PyObject *instances, Py_ssize_t num_parame
   return 0;
 }
 
-static PyObject *joined(const Words *first, const Words *second) {
-  size_t bytes = first->count * sizeof *first->data, more = second ? second->count * sizeof *second->data : 0;
-  PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(bytes + more));
-  char *data = made ? PyBytes_AsString(made) : NULL;
-  if (data && bytes) memcpy(data, first->data, bytes);
-  if (data && more) memcpy(data + bytes, second->data, more);
-  return made;
+/* ---- Writers ---- */
+
+static void free_writer(Writer *w) {
+  free(w->roots.data), free(w->words.data), free(w->tensors.data), free(w->stack.data), free(w->waiting);
+  free(w->numbers.entries), free(w->tensor_numbers.entries);
+  free(w);
 }
 
-/* encode(instances, num_parameters, is_alone, texts, records, types, array, (other, on_error)): words, number of objects,
- * tensors, own texts, whether a tensor is PyTorch's, what is kept. */
+static Writer *take_writer(void) {
+  Writer *w = spare.count ? spare.writers[--spare.count] : calloc(1, sizeof *w);
+  if (!w) return NULL;
+  w->roots.count = w->words.count = w->tensors.count = w->stack.count = w->num_waiting = w->num_types = 0;
+  w->beside_torch = 0;
+  forget_all(&w->numbers), forget_all(&w->tensor_numbers);
+  return w;
+}
+
+/* One that has been much larger than what calls need, for many calls, is given up. */
+static void give_back(Writer *w) {
+  w->num_wasteful = WASTE * w->words.count < w->words.capacity ? w->num_wasteful + 1 : 0;
+  if (spare.count < MAX_SPARE && w->num_wasteful < MAX_WASTEFUL) spare.writers[spare.count++] = w;
+  else free_writer(w);
+}
+
+static const char CAPSULE[] = "dietcode.written_instances";
+
+static void end_capsule(PyObject *capsule) {
+  Writer *w = PyCapsule_GetPointer(capsule, CAPSULE);
+  if (w) give_back(w);
+}
+
+static int begin_words(Writer *w, Py_ssize_t num_roots) {
+  while (w->words.count < 2 * (size_t)num_roots)
+    if (push(&w->words, 0, 0) != 0) return -1;
+  return 0;
+}
+
+static PyObject *result_of(Writer *w, PyObject *own_texts, PyObject *kept) {
+  if (w->roots.count) memcpy(w->words.data, w->roots.data, w->roots.count * sizeof *w->roots.data);
+  PyObject *capsule = PyCapsule_New(w, CAPSULE, end_capsule), *is_torch = w->beside_torch ? Py_True : Py_False;
+  if (capsule)
+    return Py_BuildValue("N(nn)n(nn)OOO", capsule, (Py_ssize_t)(intptr_t)w->words.data, (Py_ssize_t)w->words.count,
+                         (Py_ssize_t)w->num_waiting, (Py_ssize_t)(intptr_t)w->tensors.data, (Py_ssize_t)w->tensors.count,
+                         own_texts, is_torch, kept);
+  give_back(w);
+  return NULL;
+}
+
+/* encode(instances, num_parameters, is_alone, texts, records, types, array, (other, on_error)): what holds the words, their
+ * address and number, the number of objects, the tensors' words in the same way, own texts, whether a tensor is PyTorch's,
+ * what is kept. */
 static PyObject *encode(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *instances, *types, *array, *on_error, *result = NULL;
+  PyObject *instances, *types, *array, *on_error, *own_texts = PyDict_New(), *kept = PyList_New(0), *result = NULL;
   Py_ssize_t num_parameters;
-  int is_alone;
-  Writer *w = calloc(1, sizeof *w);
-  if (!w) return PyErr_NoMemory();
-  if (PyArg_ParseTuple(args, "O!npO!O!O!O(OO)", &PyList_Type, &instances, &num_parameters, &is_alone, &PyDict_Type, &w->texts,
-                       &PyDict_Type, &w->records, &PyTuple_Type, &types, &array, &w->other, &on_error)) {
+  int is_alone, is_right;
+  Writer *w = own_texts && kept ? take_writer() : NULL;
+  if (!w) {
+    Py_XDECREF(own_texts), Py_XDECREF(kept);
+    return PyErr_NoMemory();
+  }
+  is_right = PyArg_ParseTuple(args, "O!npO!O!O!O(OO)", &PyList_Type, &instances, &num_parameters, &is_alone, &PyDict_Type,
+                              &w->texts, &PyDict_Type, &w->records, &PyTuple_Type, &types, &array, &w->other, &on_error);
+  if (is_right) {
     w->arrays.array = (PyTypeObject *)array;
-    w->own_texts = PyDict_New();
-    w->kept = PyList_New(0);
-    if (w->own_texts && w->kept && read_types(w, types) == 0 &&
-        write_instances(w, instances, num_parameters, is_alone, on_error) == 0) {
-      PyObject *words = joined(&w->roots, &w->objects), *tensors = joined(&w->tensors, NULL);
-      if (words && tensors)
-        result = Py_BuildValue("OnOOOO", words, (Py_ssize_t)w->num_waiting, tensors, w->own_texts,
-                               w->beside_torch ? Py_True : Py_False, w->kept);
-      Py_XDECREF(words), Py_XDECREF(tensors);
-    }
+    w->own_texts = own_texts;
+    w->kept = kept;
+    is_right = read_types(w, types) == 0 && begin_words(w, num_parameters * PyList_Size(instances)) == 0 &&
+               write_instances(w, instances, num_parameters, is_alone, on_error) == 0;
   }
   for (size_t i = 0; i < w->num_waiting; i++) Py_DECREF(w->waiting[i]);
-  Py_XDECREF(w->own_texts), Py_XDECREF(w->kept);
-  free(w->roots.data), free(w->objects.data), free(w->tensors.data), free(w->stack.data), free(w->waiting);
-  free(w->numbers.keys), free(w->numbers.values), free(w->tensor_numbers.keys), free(w->tensor_numbers.values);
-  free(w);
+  if (is_right) result = result_of(w, own_texts, kept);
+  else give_back(w);
+  Py_DECREF(own_texts), Py_DECREF(kept);
   return result;
 }
 
-PyMethodDef instance_methods[] = {{"encode", encode, METH_VARARGS, "encode(…): instances of a program as words"},
-                                  {NULL, NULL, 0, NULL}};
+PyMethodDef instance_methods[] = {
+    {"encode", encode, METH_VARARGS, "encode(…): instances of a program as words"},
+    {"decode", decode, METH_VARARGS, "decode(…): results of a program"},
+    {NULL, NULL, 0, NULL},
+};

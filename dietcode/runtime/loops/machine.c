@@ -165,7 +165,8 @@ Machine *make_machine(const int64_t *description, int64_t length, Program *progr
 
 void free_workplace(Workplace *w) {
   Room *rooms[] = {&w->states_room,  &w->nodes_room,   &w->operands_room, &w->sorted_room,   &w->counts_room, &w->scratch_room,
-                   &w->output_room,  &w->objects_room, &w->trace_room,    &w->failures_room, &w->results_room};
+                   &w->output_room,  &w->objects_room, &w->trace_room,    &w->failures_room, &w->results_room,
+                   &w->kept_room,    &w->visits_room,  &w->marks_room};
   for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) free(rooms[i]->data);
   for (int64_t i = 0; w->tables && i < w->machine->num_types; i++) free(w->tables[i].data);
   for (int64_t i = 0; w->type_rows && i < w->machine->num_types; i++) free(w->type_rows[i].data);
@@ -202,7 +203,8 @@ static int reset(Workplace *w, int64_t num_instances) {
   w->ending = DONE;
   w->num_steps = w->detail = w->num_traced = w->num_nodes = w->num_operands = w->num_words = 0;
   w->num_handles = m->num_tensors;
-  for (int64_t i = 0; i < m->num_types; i++) w->tables[i].num_rows = 0;
+  w->round = 0;
+  for (int64_t i = 0; i < m->num_types; i++) w->tables[i].num_rows = w->tables[i].num_kept = 0;
   for (int64_t i = 0; i < m->num_tensors; i++) w->tables[m->tensors[i].type].num_rows++;
   memset(w->deepest, 0, sizeof w->deepest);
   memset(w->block_counts, 0, m->num_blocks * sizeof *w->block_counts);
@@ -231,7 +233,7 @@ static int run_all(Workplace *w, const Input *input) {
     task->is_root = 1;
   }
   while (w->ready.first || w->first_task || w->num_nodes) {
-    if (run_fibers(w) != 0 || flush(w) != 0) return -1;
+    if (run_fibers(w) != 0 || flush(w) != 0 || collect_rows(w) != 0) return -1;
     w->ready = w->waiting;
     w->waiting = (Queue){NULL, NULL};
   }

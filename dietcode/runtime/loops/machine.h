@@ -31,6 +31,7 @@ typedef struct {
 struct Object { /* a tuple, a list or a record */
   int32_t record;
   int32_t number; /* one more than its number in an output, or 0 */
+  int32_t round;  /* of giving up rows in which it was met last */
   int64_t length, capacity;
   Value *items;
 };
@@ -135,6 +136,7 @@ typedef struct {
 typedef struct {
   char *data;
   int64_t num_rows, capacity /* rows */, capacity_bytes;
+  int64_t num_kept; /* rows, when some were given up last */
 } Table;
 
 /* A call that may run beside others: begun by who waits for it first, or by a fiber of its own. In the arena. */
@@ -142,7 +144,7 @@ struct Task {
   Task *next;     /* of those that are to be begun */
   Fiber *waiters; /* for its result */
   const Function *function;
-  int32_t instance, is_root;
+  int32_t instance, is_root, round; /* as an object's */
   enum { NEW, BEGUN, OVER } state;
   Value result;
   Value arguments[];
@@ -192,6 +194,7 @@ typedef struct {
   /* Tensors: a row, or where it is not computed yet, minus its depth. */
   Table *tables;
   Room states_room, nodes_room, operands_room, sorted_room, counts_room, scratch_room, output_room, objects_room, trace_room;
+  Room kept_room, visits_room, marks_room;
   int32_t *states;
   int64_t num_handles, num_nodes, num_operands;
   int32_t deepest[128];
@@ -199,6 +202,7 @@ typedef struct {
   Queue ready, waiting;
   Task *first_task, *last_task; /* to be begun, in the order in which they were made */
   Fiber *all, *idle;
+  int32_t round; /* of giving up rows */
   /* Of the instances. */
   int64_t num_instances;
   Failure *failures;
@@ -248,6 +252,9 @@ int32_t new_row(Workplace *w, int32_t type, const void *data); /* a handle, or -
 int32_t note(Workplace *w, const Node *node, const int32_t *operands);
 int flush(Workplace *w);
 static inline int is_computed(const Workplace *w, int64_t handle) { return w->states[handle] >= 0; }
+
+/* collect.c */
+int collect_rows(Workplace *w); /* where tables are full of what nothing reads any more */
 
 /* instances.c */
 typedef struct {

@@ -26,6 +26,7 @@ from dietcode.runtime.manifest import (
     read_manifest,
     read_verified,
     sha256_file,
+    unlisted,
     verify_file,
 )
 from dietcode.runtime.models.executable import HostStep, KernelStep, read_executable
@@ -58,7 +59,10 @@ class Described(Protocol):
 
 
 def read_bundle(
-    folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL), content: bytes | None = None
+    folder: Path,
+    kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL),
+    content: bytes | None = None,
+    is_loaded: bool = False,
 ) -> dict[str, Any]:
     """Read and verify a bundle's manifest, and the digest of every file that it lists.
 
@@ -69,6 +73,9 @@ def read_bundle(
         The format, and the file that describes what the bundle holds.
     content : bytes, optional
         Of the manifest, where it was read already, and its signature checked.
+    is_loaded : bool
+        Whether the caller goes on to `read_listed` and `load_libraries`, which check what they read: the
+        description, and the manifests of the libraries that it calls.
 
     Raises
     ------
@@ -91,14 +98,14 @@ def read_bundle(
             f"{folder / MANIFEST}: files {sorted(files)}; allowed: {', '.join(sorted(allowed))}"
         )
     for name, facts in files.items():
-        verify_file(folder / name, facts)
+        if not is_loaded or name != description:
+            verify_file(folder / name, facts)
     for digest, facts in manifest["libraries"].items():
         path = library_folder(folder, digest) / MANIFEST
         listed = facts.get("manifest") if isinstance(facts, Mapping) else None
-        if not path.is_file() or sha256_file(path) != listed:
-            raise LibraryError(
-                f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
-            )
+        is_listed = isinstance(listed, str) and path.is_file()
+        if not is_listed or not (is_loaded or sha256_file(path) == listed):
+            raise unlisted(path)
     return manifest
 
 
@@ -188,7 +195,8 @@ def load_model(
     LibraryError, TargetError
         As for a library; or the weights are missing, or not those of the model.
     """
-    manifest = read_bundle(folder, content=signed_manifest(folder, is_required(require_signature)))
+    content = signed_manifest(folder, is_required(require_signature))
+    manifest = read_bundle(folder, content=content, is_loaded=True)
     executable = read_executable(read_listed(folder, manifest, MODEL))
     libraries = load_libraries(folder / MODEL, executable, manifest, num_threads, threads)
     alone, beside = load_kernels(executable, libraries, weights or folder / WEIGHTS)

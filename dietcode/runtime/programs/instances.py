@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,17 +46,26 @@ _CODES = {"i": (0, b"i"), "f": (2, b"f")}  # DLPack's, and the buffer protocol's
 Said = tuple[int, int, Any, bool]  # kind, number, what has to be kept, and whether it is PyTorch's
 
 
+class Integers(NamedTuple):
+    """Integers of 64 bits, which somebody else keeps."""
+
+    address: int
+    length: int
+
+
 @dataclass
 class EncodedInstances:
     """The instances of a call as the machine takes them.
 
     Attributes
     ----------
-    words : array of int64
+    owner : object
+        What has the memory of words and tensors.
+    words : Integers
     num_objects : int
-    tensors : array of int64
+    tensors : Integers
         Type and address of each.
-    texts : list of str
+    texts : tuple of str
         Those that are no constants, the first of number `OWN_TEXTS`.
     beside_torch : bool
         Whether a tensor is PyTorch's.
@@ -63,12 +73,13 @@ class EncodedInstances:
         What has the tensors' memory.
     """
 
-    words: array[int] = field(default_factory=lambda: array("q"))
-    num_objects: int = 0
-    tensors: array[int] = field(default_factory=lambda: array("q"))
-    texts: list[str] = field(default_factory=list)
-    beside_torch: bool = False
-    kept: list[Any] = field(default_factory=list)
+    owner: Any
+    words: Integers
+    num_objects: int
+    tensors: Integers
+    texts: tuple[str, ...]
+    beside_torch: bool
+    kept: list[Any]
 
 
 class InstanceEncoder:
@@ -91,7 +102,8 @@ class InstanceEncoder:
         self._types = {key: number for number, key in enumerate(zip(dtypes, shapes, strict=True))}
         self._in_c = in_c and CompiledCall is not None
         self._facts = tuple((*_CODES[dtype.kind], shape) for dtype, shape in zip(dtypes, shapes, strict=True))
-        self.records: dict[type, tuple[int, tuple[str, ...]]] = {}  # of each class that came, with its fields
+        # Of each class that came, with its fields, and whether only an object's own attributes are read.
+        self.records: dict[type, tuple[int, tuple[str, ...], bool]] = {}
 
     def encode(self, instances: list[Any]) -> EncodedInstances:
         """Return instances as words.
@@ -111,12 +123,11 @@ class InstanceEncoder:
         if not self._in_c:
             return _InstanceWriter(self).written(instances, count, self._plan.changes)
         asked = self.other, in_instance
-        words, num_objects, tensors, texts, beside_torch, kept = compiled_call.encode(
+        owner, words, num_objects, tensors, texts, beside_torch, kept = compiled_call.encode(
             instances, count, self._plan.changes, self.texts, self.records, self._facts, np.ndarray, asked
         )
-        return EncodedInstances(
-            _integers(words), num_objects, _integers(tensors), list(texts), beside_torch, kept
-        )
+        own = Integers(*words), num_objects, Integers(*tensors), tuple(texts), beside_torch, kept
+        return EncodedInstances(owner, *own)
 
     def other(self, value: Any) -> Said:
         """Return what a value is that is no plain number, text, list or tuple, nor of a known class.
@@ -142,7 +153,7 @@ class InstanceEncoder:
             return found
         record = self._record_of(value)
         if record is not None:
-            self.records[cls] = record
+            self.records[cls] = (*record, has_own_attributes(cls, record[1]))
             return RECORD, 0, None, False
         if is_sequence:
             return LIST if isinstance(value, list) else TUPLE, 0, None, False
@@ -192,34 +203,39 @@ class _InstanceWriter:
     """The words of one call: objects are numbered as they are met, and written in that order."""
 
     def __init__(self, encoder: InstanceEncoder) -> None:
-        self._encoder, self._found = encoder, EncodedInstances()
-        self._words = array("q")
+        self._encoder = encoder
+        self._words, self._tensor_words = array("q"), array("q")
         self._numbers: dict[int, int] = {}
         self._texts: dict[str, int] = {}
         self._tensors: dict[int, int] = {}
         self._waiting: list[Any] = []
+        self._kept: list[Any] = []
+        self._beside_torch = False
 
     def written(self, instances: Sequence[Any], num_parameters: int, is_alone: bool) -> EncodedInstances:
         """Return all words; instances that are alone share no object with another."""
-        found, next_one = self._found, 0
+        roots, next_one = array("q"), 0
         for number, one in enumerate(instances):
             if is_alone:
                 self._numbers.clear()
             try:
                 for value in one if num_parameters > 1 else (one,):
-                    found.words.extend(self._value(value))
+                    roots.extend(self._value(value))
                 while next_one < len(self._waiting):
                     self._object(self._waiting[next_one])
                     next_one += 1
             except Exception as error:
                 raise in_instance(number, error) from error
-        found.words += self._words
-        found.num_objects = len(self._waiting)
-        found.texts = list(self._texts)
-        return found
+        words = roots + self._words
+        owner = words, self._tensor_words
+        addresses = [Integers(*one.buffer_info()) for one in owner]
+        texts, kept = tuple(self._texts), self._kept
+        return EncodedInstances(
+            owner, addresses[0], len(self._waiting), addresses[1], texts, self._beside_torch, kept
+        )
 
     def _object(self, value: Any) -> None:
-        number, names = self._encoder.records.get(type(value), (0, None))
+        number, names, _ = self._encoder.records.get(type(value), (0, None, False))
         items = value if names is None else [getattr(value, name) for name in names]
         words = [number, len(items), self._numbers[id(value)], 0]
         for one in items:
@@ -237,7 +253,7 @@ class _InstanceWriter:
         if cls is list or cls is tuple or cls in self._encoder.records:
             return LIST if cls is list else TUPLE if cls is tuple else RECORD, self._numbered(value)
         kind, number, kept, is_torch = self._encoder.other(value)
-        self._found.beside_torch |= is_torch
+        self._beside_torch |= is_torch
         if kind in (RECORD, LIST, TUPLE):
             number = self._numbered(value)
         elif kind & 255 == TENSOR:
@@ -260,9 +276,9 @@ class _InstanceWriter:
     def _tensor(self, value: Any, type_: int, address: int, kept: Any) -> int:
         number = self._tensors.get(id(value))
         if number is None:
-            number = self._tensors[id(value)] = len(self._found.tensors) // 2
-            self._found.tensors.extend((type_, address))
-            self._found.kept += (value, kept)
+            number = self._tensors[id(value)] = len(self._tensor_words) // 2
+            self._tensor_words.extend((type_, address))
+            self._kept += (value, kept)
         return number
 
 
@@ -277,10 +293,17 @@ def _number(value: bool | int | float) -> Said:
     return BOOL if isinstance(value, bool) else INT, int(value), None, False
 
 
-def _integers(data: bytes) -> array[int]:
-    found = array("q")
-    found.frombytes(data)
-    return found
+def has_own_attributes(cls: type, names: Iterable[str]) -> bool:
+    """Whether reading these attributes gives what an object itself has, or a number, a text or None.
+
+    One that is computed, or that a class has, may give the same list or object to several.
+    """
+    bases = [vars(base) for base in cls.__mro__ if base is not object]
+    if any("__getattribute__" in one or "__getattr__" in one for one in bases):
+        return False
+    shared = (one[name] for name in names for one in bases if name in one)
+    plain = MemberDescriptorType | bool | int | float | str | None
+    return all(isinstance(one, plain) for one in shared)
 
 
 def plain_value(value: Any) -> bool | int | float | str | None:

@@ -11,7 +11,7 @@ from dietcode.errors import ProgramError, ShapeError
 from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.programs.failures import FAILURE_WORDS, failure_of
-from dietcode.runtime.programs.instances import InstanceEncoder
+from dietcode.runtime.programs.instances import InstanceEncoder, Integers
 from dietcode.runtime.programs.machine import NativeMachine
 from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.programs.results import ResultDecoder, words_at
@@ -148,20 +148,20 @@ class LoadedProgram(Reopened):
         except IndexError:  # another thread has the others
             workplace = self._machines[beside_torch].workplace()
         facts = array("q", [0] * 8)
-        words, tensors = encoded.words, encoded.tensors
-        given = words.buffer_info()[0], len(instances), encoded.num_objects
+        given = encoded.words.address, len(instances), encoded.num_objects
+        tensors = encoded.tensors
         limits = self.max_bytes, self.max_steps, int(is_traced), facts.buffer_info()[0]
-        workplace(*given, tensors.buffer_info()[0], len(tensors) // 2, *limits)
+        workplace(*given, tensors.address, tensors.length // 2, *limits)
         ending, detail, failures, results, num_words, counts, trace, num_traced = facts
         if ending != _DONE:
             self._refuse(ending, detail, len(instances))  # and the workplace is given back
-        own = words_at(results, num_words) if num_words else array("q")
         of_types = words_at(counts, len(self.plan.types))
         found = self._decoder.tensors(of_types, workplace, beside_torch)
         failed = words_at(failures, FAILURE_WORDS * len(instances)) if instances else array("q")
         runs = self._traced(words_at(trace, 4 * num_traced)) if num_traced else []
-        free.append(workplace)
+        own = Integers(results, num_words)
         made = self._decoder.decode(own, len(instances), encoded.texts, found) if instances else []
+        free.append(workplace)
         for number in range(len(instances)):
             one = failed[FAILURE_WORDS * number : FAILURE_WORDS * (number + 1)]
             if one[0]:

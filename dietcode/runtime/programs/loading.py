@@ -40,7 +40,7 @@ def load_program(
         As for a model.
     """
     content = signed_manifest(folder, is_required(require_signature))
-    manifest = read_bundle(folder, (PROGRAM_FORMAT, PROGRAM), content)
+    manifest = read_bundle(folder, (PROGRAM_FORMAT, PROGRAM), content, is_loaded=True)
     path = folder / PROGRAM
     plan = read_program(read_listed(folder, manifest, PROGRAM))
     libraries = load_libraries(path, plan, manifest, num_threads, threads)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import LibraryError
+from dietcode.runtime.loop_buffers import LoopBuffers
 from dietcode.runtime.models.executable import KernelStep, TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.native_loops import (
@@ -28,7 +29,7 @@ from dietcode.runtime.recursion.moves import MoveStep
 NONE, BOOL, INT, FLOAT, TEXT, TUPLE, LIST, RECORD, TENSOR = range(9)
 
 
-class NativeMachine:
+class NativeMachine(LoopBuffers):
     """A machine, which makes workplaces: each runs one call at a time.
 
     Parameters
@@ -50,9 +51,8 @@ class NativeMachine:
     """
 
     def __init__(self, plan: ProgramPlan, kernels: Kernels, id_limits: Mapping[tuple[int, int], int]) -> None:
-        self._plan, self._kernels = plan, kernels  # which hold the constants
-        self._num_buffers = 0
-        self._fixed: dict[int, int] = {}
+        super().__init__(kernels)
+        self._plan = plan
         self._buffers: dict[tuple[int, str], int] = {}
         try:
             phases = [[self._step(n, one) for one in block.steps] for n, block in enumerate(plan.blocks)]
@@ -137,22 +137,8 @@ class NativeMachine:
         return LoopMove(target, source, positions or None, step.axes, begins, row_bytes_of_both, step.filler)
 
     def _argument(self, block: int, step: KernelStep, name: str) -> LoopTensor:
-        read = step.arguments[name]
-        packed = self._kernels.packed.get((step.digest, name, read.value))
-        if packed is not None:
-            dtype = np.dtype(str(packed.dtype))
-            return self._constant(int(packed.data_ptr()), dtype, tuple(packed.shape))
-        constant = self._kernels.constants.get(read.value)
-        if constant is not None:
-            shape = tuple(extent.constant for extent in read.shape)
-            return self._constant(address_of(constant.reshape(shape)), constant.dtype, shape)
-        return self._tensor(block, read)
-
-    def _constant(self, address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> LoopTensor:
-        number = self._num_buffers
-        self._num_buffers += 1
-        self._fixed[number] = address
-        return LoopTensor(number, dtype, tuple((int(extent), 0, 0) for extent in shape))
+        held = self._held(step, name)
+        return self._tensor(block, step.arguments[name]) if held is None else held
 
     def _tensor(self, block: int, read: TensorRead) -> LoopTensor:
         rule = self._plan.blocks[block].rules[read.value]

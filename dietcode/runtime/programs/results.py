@@ -7,12 +7,16 @@ import dataclasses
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dietcode.runtime.programs.instances import OWN_TEXTS
+from dietcode.runtime.compiled import CompiledCall
+from dietcode.runtime.programs.instances import OWN_TEXTS, Integers
 from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, RECORD, TENSOR, TEXT, TUPLE
 from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.tensors import aligned_empty
+
+if TYPE_CHECKING or CompiledCall is not None:
+    from dietcode.runtime import compiled_call
 
 TYPE_SHIFT = 8  # of a tensor's type beside its kind
 
@@ -30,35 +34,44 @@ class ResultDecoder:
     Parameters
     ----------
     plan : ProgramPlan
+    in_c : bool
+        Whether the way in C is taken, where this installation has it.
     """
 
-    def __init__(self, plan: ProgramPlan) -> None:
+    def __init__(self, plan: ProgramPlan, in_c: bool = True) -> None:
         self._plan = plan
+        self._in_c = in_c and CompiledCall is not None
         self._classes = [
             dataclasses.make_dataclass(name if name.isidentifier() else "Record", fields, eq=False)
             for name, fields in plan.records
         ]
+        fields = (tuple(map(sys.intern, names)) for _, names in plan.records)
+        self._records = tuple(zip(self._classes, fields, strict=True))
         self._shapes = [tuple(extent.constant for extent in type_.shape) for type_ in plan.types]
 
     def decode(
         self,
-        words: array[int],
+        given: Integers,
         num_instances: int,
         texts: Sequence[str],
-        tensors: Sequence[Sequence[Any]],
+        tensors: Sequence[list[Any]],
     ) -> list[Any]:
         """Return the results of a call, one an instance.
 
         Parameters
         ----------
-        words : array of int64
+        given : Integers
             Values of the results, then the objects in them.
         num_instances : int
         texts : sequence of str
             Those of the call that are no constants.
-        tensors : sequence of sequence
+        tensors : sequence of list
             Those that are returned, by type.
         """
+        if self._in_c:
+            known = self._plan.constants, tuple(texts), tuple(tensors), self._records
+            return compiled_call.decode(given.address, given.length, num_instances, *known)
+        words = words_at(*given)
         kinds, numbers = words[: 2 * num_instances : 2], words[1 : 2 * num_instances : 2]
         if len(words) == 2 * num_instances and len(set(kinds)) == 1 and kinds[0] & 255 == TENSOR:
             return list(tensors[kinds[0] >> TYPE_SHIFT])  # in their order
@@ -139,13 +152,13 @@ class ResultDecoder:
         found: list[Any] = []
         for number, count in enumerate(counts):
             if not count:
-                found.append(())
+                found.append([])
                 continue
             own = self._plan.types[number].dtype
             rows = aligned_empty((count, *self._shapes[number]), dtype=own)
             take(number, rows.__array_interface__["data"][0])
             if is_torch:
-                found.append(sys.modules["torch"].from_numpy(rows).unbind(0))
+                found.append(list(sys.modules["torch"].from_numpy(rows).unbind(0)))
             else:
-                found.append([rows[at, ...] for at in range(count)])
+                found.append(list(rows) if rows.ndim > 1 else [rows[at, ...] for at in range(count)])
         return found

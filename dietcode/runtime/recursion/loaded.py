@@ -62,8 +62,8 @@ class LoadedRecursion(Reopened):
         self.folder, self.manifest, self.description = folder, manifest, description
         self._programs = tuple(RecursionProgram(description, one) for one in kernels)
         self._num_ids = dict(num_ids)
-        before, leaf, _ = description.phases
-        self._phases = bool(before), bool(leaf), description.max_level, description.skips_leaves
+        before, leaf, _, first = map(bool, description.phases)
+        self._phases = before, leaf, description.max_level, description.skips_leaves, first
         self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.states]
         own = description.x
         shape = () if own is None else own.shape
@@ -122,6 +122,7 @@ class LoadedRecursion(Reopened):
                 some_torch,
                 {**given, "wanted": address_of(wanted)},
                 lambda program, memory, ranges: program.run(memory, ranges, structure.num_nodes, len(wanted)),
+                all_nodes,
             )
         if some_torch:
             from_numpy = sys.modules["torch"].from_numpy
@@ -161,7 +162,7 @@ class LoadedRecursion(Reopened):
                     found.append(((PHASES[phase], step, rows), time.perf_counter() - begin))
             return found
 
-        return list(self._run(structure, x, some_torch, {}, run))
+        return list(self._run(structure, x, some_torch, {}, run, all_nodes=False))
 
     def _checked(self, structure: Structure, x: Any) -> tuple[Any, bool]:
         """Return the inputs as a contiguous array, and whether they are a tensor of PyTorch's."""
@@ -196,6 +197,7 @@ class LoadedRecursion(Reopened):
         leaves = structure.num_leaves if self._phases[1] else 0
         for phase, most in self._num_ids.items():
             is_whole = not phase and not self.description.skips_leaves
+            # Of inner nodes those above the first level and those of it may be read by other kernels.
             read = ids if is_whole else ids[:leaves] if phase == 1 else ids[leaves:]
             low, high = (int(read.min()), int(read.max())) if read.size else (0, 0)
             if low < 0 or high >= most:
@@ -210,6 +212,7 @@ class LoadedRecursion(Reopened):
         some_torch: bool,
         given: Mapping[str, int],
         act: Callable[[RecursionProgram, array[int], NDArray[np.int64]], T],
+        all_nodes: bool,
     ) -> T:
         """Return what is done with the program, the addresses of its buffers, and its ranges."""
         own = self.description
@@ -218,12 +221,29 @@ class LoadedRecursion(Reopened):
         addresses = {**given, **prepared.addresses}
         if x is not None:
             addresses["ids" if own.takes_ids else "x"] = address_of(x)
+        leaves = self._leaves(structure, x)  # which has to live until the end of the call
+        addresses |= {f"leaf{slot}": address_of(one) for slot, one in enumerate(leaves)}
         try:
             workplace = self._free.pop()
         except IndexError:  # another thread has the others
             workplace = RecursionWorkplace()
         try:
             memory = workplace.addresses(program, prepared.sizes, some_torch, addresses)
-            return act(program, memory, prepared.ranges)
+            return act(program, memory, prepared.ranges if all_nodes else prepared.without_leaves)
         finally:
             self._free.append(workplace)
+
+    def _leaves(self, structure: Structure, ids: Any) -> Any:
+        """Return which leaves the children of the nodes of the first level are, ``[children, nodes]``."""
+        own = self.description
+        if not own.leaf_rows:
+            return ()
+        begin, end = structure.first_level()
+        places = structure.child_places(own.max_children)
+        found = np.empty((own.max_children, structure.num_nodes), np.int32)
+        if own.leaf_rows == 1:
+            np.equal(places[:, begin:end], structure.num_nodes, out=found[:, begin:end])
+        else:
+            rows = np.append(ids, np.int32(own.leaf_rows))  # of a child that is not there
+            found[:, begin:end] = rows[places[:, begin:end]]
+        return found

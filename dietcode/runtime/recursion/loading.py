@@ -38,7 +38,7 @@ def load_recursion(
         As for a model.
     """
     content = signed_manifest(folder, is_required(require_signature))
-    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION), content)
+    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION), content, is_loaded=True)
     path = folder / RECURSION
     description = read_recursion(read_listed(folder, manifest, RECURSION))
     libraries = load_libraries(path, description, manifest, num_threads, threads)
@@ -53,7 +53,7 @@ def _check_ranges(
     path: Path, description: RecursionDescription, phase: int, step: KernelStep, library: Library
 ) -> None:
     """Refuse a call with more rows than a library takes; tables, which it looks up, may have any number."""
-    most = description.max_level if PHASES[phase] == "cell" else description.max_nodes
+    most = description.max_level if PHASES[phase] in ("cell", "first") else description.max_nodes
     nodes = description.max_nodes
     ranges = {"N": (1, nodes), "T": (2, nodes + 1), "B": (1, most)}
     for name, extent in step.variables.items():
@@ -80,4 +80,6 @@ def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]
             if move.positions == "ids" and move.source is not None:
                 rows = description.constant_type(move.source).shape[0].constant
                 found[phase] = min(rows, found.get(phase, rows))
+    if description.leaf_rows > 1:  # leaves of which the first level reads what they are
+        found[1] = min(description.leaf_rows, found.get(1, description.leaf_rows))
     return found

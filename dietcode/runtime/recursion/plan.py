@@ -6,22 +6,27 @@
      "max_nodes", "max_level", "single_output",
      "weights": {name: {"dtype", "shape"}}, "load": [step],    as a model has them
      "values": {name: {"dtype", "shape"}},
-     "before": [step], "leaf": [step], "cell": [step]}
+     "before": [step], "leaf": [step], "cell": [step],
+     "first": [step], "leaf_rows": number}           may be left out
 
 Steps are calls of kernels, as a model has them, and moves (see `dietcode.runtime.recursion.moves`).
- Extents follow from N, the nodes of a structure; B, the rows
-of a range; and T, which is N + 1. Beside values that steps write, they read
+Extents follow from N, the nodes of a structure; B, the rows of a range;
+and T, which is N + 1. Beside values that steps write, they read
 
     x        [N, …]    inputs of all nodes, in the user's order
     ids      [B]       the same where they are integers, of the rows
     order    [B]       int32: the user's numbers of the rows
     child0 … [B]       int32: where the rows' children lie in the tables, N where there is none
+    leaf0 …  [B]       int32, `first` alone: which of `leaf_rows` leaves the rows' children are, `leaf_rows`
+                       where there is none; their ids, or 0 where all leaves are the same
     state0 … [T, …]    tables of states, in linear order, whose last row is zeros
     next0 …  [B, …]    the rows of these tables; to be written
 
 `before` runs once for all nodes, or for all but the leaves where `leaf` reads nothing of it, and what it
 writes has rows for all; `leaf` once for the leaves; `cell` for each level, and for the leaves too where
-`leaf` is empty. What these write is theirs alone, and the next range overwrites it.
+`leaf` is empty; `first` in the place of `cell` for the first level, whose nodes have leaves for children. It
+reads no states, so that `leaf` is not run where no other node reads leaves and nobody asks for their states.
+What these write is theirs alone, and the next range overwrites it.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ from dietcode.runtime.models.executable import (
 from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
 
 FORMAT = "dietcode-recursion/1"
-PHASES = ("before", "leaf", "cell")  # in the order of their numbers in a program
+PHASES = ("before", "leaf", "cell", "first")  # in the order of their numbers in a program
+FIRST = 3
 _NODES, _ROWS, _TABLE = Extent.of("N"), Extent.of("B"), Extent.of("N") + 1
 _MOST = 2**31 - 2  # positions are int32, and the one behind all nodes is one too
 
@@ -88,6 +94,7 @@ class RecursionDescription:
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
     phases: tuple[tuple[KernelStep | MoveStep, ...], ...]
+    leaf_rows: int = 0
 
     @cached_property
     def all_steps(self) -> tuple[KernelStep, ...]:
@@ -141,6 +148,8 @@ class RecursionDescription:
                 found["x"] = ReadingRule(self.x.dtype, (_NODES, *self.x.shape), False)
         for number in range(self.max_children):
             found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
+            if self.leaf_rows:
+                found[f"leaf{number}"] = ReadingRule("int32", (_ROWS,), True)
         return found
 
     @property
@@ -192,6 +201,7 @@ def read_recursion(data: Mapping[str, Any]) -> RecursionDescription:
 def _read(data: Mapping[str, Any]) -> RecursionDescription:
     x = None if data["x"] is None else read_types({"x": data["x"]})["x"]
     states = [read_types({"state": one})["state"] for one in data["states"]]
+    first = data.get(PHASES[FIRST], [])
     found = RecursionDescription(
         str(data["name"]),
         int(data["max_children"]),
@@ -203,7 +213,8 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
         read_types(data["weights"]),
         read_load(data["load"]),
         read_types(data["values"]),
-        tuple(tuple(map(_read_step, data[phase])) for phase in PHASES),
+        tuple(tuple(map(_read_step, one)) for one in (*(data[word] for word in PHASES[:FIRST]), first)),
+        int(data.get("leaf_rows", 0)),
     )
     _check(found)
     return found
@@ -228,6 +239,9 @@ def _check(found: RecursionDescription) -> None:
     _check_load(found)
     if not found.phases[2]:
         raise ValueError("no step of the cell")
+    has_first, most = bool(found.phases[FIRST]), _MOST - 1
+    if (found.leaf_rows and not found.phases[1]) or not has_first <= found.leaf_rows <= has_first * most:
+        raise ValueError(f"leaf_rows {found.leaf_rows}, and {len(found.phases[FIRST])} steps of first")
     taken = {*found.constants, *found.inputs}
     taken |= {f"{word}{number}" for number in range(len(found.states)) for word in ("state", "next")}
     for name in sorted(found.hoisted):
@@ -250,9 +264,10 @@ def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[Kernel
     """Refuse steps that read what is not written yet, or that are of another size than what they read."""
     states = {f"state{number}" for number in range(len(found.states))}
     wanted = {f"next{number}" for number in range(len(found.states))} if phase else set()
-    children = {name for name in found.inputs if name.startswith("child")}
-    known = {*found.inputs, *found.constants}
-    known = known | states | set(found.hoisted) if phase else known - children
+    children, leaves = ({one for one in found.inputs if one.startswith(word)} for word in ("child", "leaf"))
+    known = {*found.inputs, *found.constants} - (set() if phase == FIRST else leaves)
+    known = known | set(found.hoisted) if phase else known
+    known = known | states if phase in (1, 2) else known - children
     written: set[str] = set()
     moved: set[str] = set()  # which several moves may write to
     for step in steps:
@@ -322,6 +337,8 @@ def _row_types(
         type_ = found.constant_type(step.source)
         source = TensorType(type_.dtype, type_.shape[1:] if step.positions else type_.shape)
         allowed: list[str | None] = [None, "ids"]
+        if phase == FIRST and type_.shape[:1] == (Extent.of(found.leaf_rows + 1),):
+            allowed += [name for name in found.inputs if name.startswith("leaf")]
     else:
         rule = found.rule(phase, step.source)
         source = TensorType(rule.dtype, rule.whole[1:])

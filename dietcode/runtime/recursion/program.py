@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from dietcode.errors import LibraryError
+from dietcode.runtime.loop_buffers import LoopBuffers
 from dietcode.runtime.models.executable import ALIGNMENT, KernelStep, TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
@@ -28,10 +28,10 @@ from dietcode.runtime.recursion.moves import MoveStep
 from dietcode.runtime.recursion.plan import RecursionDescription, linear
 
 _MAX_LAYOUTS = 64
-Sizes = tuple[int, int, int]  # nodes, leaves, and the rows of the largest range of the cell
+Sizes = tuple[int, int, int, int]  # nodes, leaves, and the rows of the largest range of cell and of first
 
 
-class RecursionProgram:
+class RecursionProgram(LoopBuffers):
     """The calls of a recursion over numbered buffers.
 
     Parameters
@@ -55,13 +55,12 @@ class RecursionProgram:
     """
 
     def __init__(self, description: RecursionDescription, kernels: Kernels) -> None:
-        self._description, self._kernels = description, kernels
+        self._description = description
         states = range(len(description.states))
         given = [*description.inputs, *(f"out{state}" for state in states), "wanted"]
         self.numbers = {name: number for number, name in enumerate(given)}
         self._inside: dict[tuple[int, str], int] = {}
-        self._fixed: dict[int, int] = {}  # addresses of constants
-        self._num_buffers = len(given)
+        super().__init__(kernels, len(given))
         row_bytes = [4 * type_.num_elements.constant for type_ in description.states]
         self._tables = [f"state{state}" for state in states]
         # What stays: where the states of a range are written, and what `before` writes.
@@ -79,7 +78,6 @@ class RecursionProgram:
             self.run = NativeProgram(self._num_buffers, phases, fills, copies)
         except ValueError as error:
             raise LibraryError(f"recursion.json: {error}") from error
-        self._constants = kernels  # which hold them
         self._calls, self._fills = [call for phase in phases for call in phase], fills
         numbered = enumerate(step for steps in description.phases for step in steps)
         self.step_numbers = [dict(islice(numbered, len(steps))) for steps in description.phases]
@@ -98,11 +96,11 @@ class RecursionProgram:
 
         What leaves and levels compute on the way lies in the same bytes, one after the other.
         """
-        nodes, leaves, rows = sizes
+        nodes, *rows = sizes
         offsets: dict[int, int] = {}
-        ends = [0, 0, 0]
+        ends = [0] * len(sizes)
         for (phase, name), number in sorted(self._inside.items()):
-            count = (nodes + (name in self._tables), leaves, rows)[phase]
+            count = rows[phase - 1] if phase else nodes + (name in self._tables)
             if phase and not ends[phase]:
                 ends[phase] = ends[0]
             offsets[number] = ends[phase]
@@ -151,22 +149,8 @@ class RecursionProgram:
         return self._tensor(phase, TensorRead(name, whole)), self._row_bytes(phase, name)
 
     def _argument(self, phase: int, step: KernelStep, name: str) -> LoopTensor:
-        read = step.arguments[name]
-        packed = self._kernels.packed.get((step.digest, name, read.value))
-        if packed is not None:
-            dtype = np.dtype(str(packed.dtype))
-            return self._constant(int(packed.data_ptr()), dtype, tuple(packed.shape))
-        constant = self._kernels.constants.get(read.value)
-        if constant is not None:
-            shape = tuple(extent.constant for extent in read.shape)
-            return self._constant(address_of(constant.reshape(shape)), constant.dtype, shape)
-        return self._tensor(phase, read)
-
-    def _constant(self, address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> LoopTensor:
-        number = self._num_buffers
-        self._num_buffers += 1
-        self._fixed[number] = address
-        return LoopTensor(number, dtype, tuple((int(extent), 0, 0) for extent in shape))
+        held = self._held(step, name)
+        return self._tensor(phase, step.arguments[name]) if held is None else held
 
     def _tensor(self, phase: int, read: TensorRead) -> LoopTensor:
         rule = self._description.rule(phase, read.value)
@@ -201,7 +185,7 @@ class RecursionWorkplace:
         Parameters
         ----------
         program : RecursionProgram
-        sizes : (int, int, int)
+        sizes : Sizes
         beside_torch : bool
             Whether it is the program for calls beside PyTorch's.
         given : mapping of str to int

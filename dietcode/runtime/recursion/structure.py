@@ -16,6 +16,7 @@ from dietcode.runtime import native_loops
 from dietcode.runtime.native_loops import Positions
 
 _MAX_DEPTH = 1 << 20
+Phases = tuple[bool, bool, int, bool, bool]  # as `Structure.ranges` takes them
 
 
 class PreparedStructure(NamedTuple):
@@ -25,14 +26,17 @@ class PreparedStructure(NamedTuple):
     ----------
     addresses : dict of str to int
         Of ``order``, and of ``child0`` and so on or of ``children``.
-    ranges : int64 array [ranges, 3]
-    sizes : (int, int, int)
-        Nodes, leaves, and the rows of the largest range of phase 2.
+    ranges, without_leaves : int64 array [ranges, 3]
+        All, and those of a call that asks for the roots alone: where the first level has a phase of its own,
+        without phase 1 unless other nodes read leaves, or a leaf is a root.
+    sizes : (int, int, int, int)
+        Nodes, leaves, and the rows of the largest range of phase 2, and of phase 3.
     """
 
     addresses: dict[str, int]
     ranges: NDArray[np.int64]
-    sizes: tuple[int, int, int]
+    without_leaves: NDArray[np.int64]
+    sizes: tuple[int, int, int, int]
 
 
 class Structure:
@@ -81,7 +85,7 @@ class Structure:
         for one in (self.children, self.order, self.positions, self.level_begins, self.roots):
             one.flags.writeable = False
         self._places: dict[int, Positions] = {}
-        self._ranges: dict[tuple[bool, bool, int, bool], NDArray[np.int64]] = {}
+        self._ranges: dict[Phases, NDArray[np.int64]] = {}
         self._prepared: dict[Any, PreparedStructure] = {}
         self._root_positions: Positions | None = None
 
@@ -179,7 +183,12 @@ class Structure:
         return found
 
     def ranges(
-        self, has_before: bool, has_leaf: bool, max_rows: int, skips_leaves: bool = False
+        self,
+        has_before: bool,
+        has_leaf: bool,
+        max_rows: int,
+        skips_leaves: bool = False,
+        has_first: bool = False,
     ) -> NDArray[np.int64]:
         """Return the ranges that a recursion's program runs over: phase, begin and rows of each.
 
@@ -190,22 +199,25 @@ class Structure:
         has_leaf : bool
             Whether phase 1 is run once, for the leaves; otherwise phase 2 takes them too.
         max_rows : int
-            The most rows of a range of phase 2; a larger level has several.
+            The most rows of a range of phases 2 and 3; a larger level has several.
         skips_leaves : bool
             Whether phase 0 is run for all nodes but the leaves.
+        has_first : bool
+            Whether phase 3 is run for the first level, whose nodes have leaves alone for children.
         """
-        key = (has_before, has_leaf, max_rows, skips_leaves)
+        key = (has_before, has_leaf, max_rows, skips_leaves, has_first)
         found = self._ranges.get(key)
         if found is None:
             first = self.num_leaves if skips_leaves else 0
             before = (0, first, self.num_nodes - first)
             pieces = [before] * (has_before and before[2] > 0) + [(1, 0, self.num_leaves)] * has_leaf
             for begin, end in itertools.pairwise(self.level_begins[has_leaf:].tolist()):
-                pieces += [(2, at, min(max_rows, end - at)) for at in range(begin, end, max_rows)]
+                phase = 3 if has_first and begin == self.num_leaves else 2
+                pieces += [(phase, at, min(max_rows, end - at)) for at in range(begin, end, max_rows)]
             found = self._ranges[key] = native_loops.ranges_of(pieces)
         return found
 
-    def prepared(self, num_slots: int, phases: tuple[bool, bool, int, bool]) -> PreparedStructure:
+    def prepared(self, num_slots: int, phases: Phases) -> PreparedStructure:
         """Return what a call needs.
 
         Parameters
@@ -227,10 +239,23 @@ class Structure:
             addresses = {f"child{slot}": first + 4 * self.num_nodes * slot for slot in range(num_slots)}
             addresses["order"] = native_loops.address_of(self.order)
             ranges = self.ranges(*phases)
-            rows = int(ranges[ranges[:, 0] == 2, 2].max(initial=0))
-            sizes = self.num_nodes, self.num_leaves, rows
-            found = self._prepared[key] = PreparedStructure(addresses, ranges, sizes)
+            short = ranges
+            if phases[-1] and not self._reads_leaves(num_slots):
+                short = np.ascontiguousarray(ranges[ranges[:, 0] != 1])
+            rows, of_first = (int(ranges[ranges[:, 0] == phase, 2].max(initial=0)) for phase in (2, 3))
+            sizes = self.num_nodes, self.num_leaves, rows, of_first
+            found = self._prepared[key] = PreparedStructure(addresses, ranges, short, sizes)
         return found
+
+    def first_level(self) -> tuple[int, int]:
+        """Return where the nodes above the leaves that have leaves alone for children begin, and end."""
+        begins = self.level_begins.tolist()
+        return (begins[1], begins[2]) if len(begins) > 2 else (self.num_leaves, self.num_leaves)
+
+    def _reads_leaves(self, num_slots: int) -> bool:
+        """Whether nodes above the first level have leaves for children, or a leaf is a root."""
+        above = self.child_places(num_slots)[:, self.first_level()[1] :]
+        return any(bool((one < self.num_leaves).any()) for one in (above, self.root_positions))
 
     def _check(self, problem: str, node: int) -> None:
         if problem == "out of range":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm.s_tir  # has the passes that schedules need; else Relax would import it
 
 from dietcode.target.cpu import CpuTarget
 
@@ -14,6 +15,10 @@ WITHOUT_EFFECT = ("s_tir.CompactBufferAllocation",)
 
 
 def compile_module(module: tvm.IRModule, target: CpuTarget) -> Any:
-    """Return the executable of a module whose functions this package generated."""
+    """Return the executable of a module whose functions this package generated.
+
+    As `tvm.compile` does, which imports Relax to find that there is none of it in the module.
+    """
     with tvm.transform.PassContext(disabled_pass=list(WITHOUT_EFFECT)):
-        return tvm.compile(module, target=target.tvm_target())
+        built = tvm.tirx.build(module, target=target.tvm_target(), pipeline="default")
+    return tvm.runtime.Executable(built)

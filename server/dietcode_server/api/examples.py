@@ -110,6 +110,8 @@ COMPARISON: dict[str, Any] = {
             "company_gflops": 238.1,
             "vendor_company_gflops": 190.2,
             "max_rel_error": 3.1e-7,
+            "spread": 1.04,
+            "disturbed": None,
             "measured_at": _AT,
         }
     ],
@@ -124,6 +126,7 @@ ENVELOPE: dict[str, Any] = {
     "payloadType": "application/vnd.dietcode.manifest+json",
     "signatures": [{"keyid": _DIGEST, "sig": "kq3…"}],
 }
+PROVENANCE: dict[str, Any] = ENVELOPE | {"payloadType": "application/vnd.in-toto+json"}
 KEYS: dict[str, Any] = {
     "current": _DIGEST,
     "keys": [

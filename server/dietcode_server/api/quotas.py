@@ -14,6 +14,7 @@ from dietcode_server.api.followers import Followers
 from dietcode_server.api.problems import Refusal
 from dietcode_server.settings import Settings
 from dietcode_server.store.owners import num_open
+from dietcode_server.store.shares import bytes_of
 
 _MINUTE = 60.0
 MAX_KEPT = 10_000
@@ -74,7 +75,7 @@ def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
 
 
 def check_open(session: Session, settings: Settings, caller: Caller, owner: str) -> None:
-    """Check how many jobs of an owner wait or run, the one that was just added among them.
+    """Check how many jobs of an owner wait or run, and what all take, the one that was just added among them.
 
     Parameters
     ----------
@@ -90,7 +91,17 @@ def check_open(session: Session, settings: Settings, caller: Caller, owner: str)
     Refusal
         There are too many.
     """
-    if caller.is_admin or num_open(session, owner) <= settings.max_jobs_per_owner:
+    if caller.is_admin:
+        return
+    kept, most = bytes_of(session, owner), settings.max_bytes_per_owner
+    if kept > most:
+        raise Refusal(
+            "forbidden",
+            403,
+            f"specs and libraries of {owner} take {kept} bytes, and {most} are allowed; ask an administrator "
+            "to delete old jobs (dietcode db prune) or to allow more",
+        )
+    if num_open(session, owner) <= settings.max_jobs_per_owner:
         return
     limit = f"at most {settings.max_jobs_per_owner} jobs of {owner} may wait or run"
     raise too_many(f"{limit}; wait until one is finished, or cancel one", int(_MINUTE))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter as Counts
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from dietcode.protocol import JobState
+from dietcode.protocol import FINAL_STATES, JobState
 from dietcode_server.store import runners, slots
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow, TuningRecord
 
 _SECS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 _MOST_ROWS = 5_000  # of one scrape; the next goes on
+_COUNTED_SECS = 60.0  # for which a count of all jobs that ended is kept up to date instead: it reads them all
+_ENDED = tuple(state.value for state in FINAL_STATES)
+_GOING_ON = tuple(state.value for state in JobState if state not in FINAL_STATES)
 RESULTS = ("measured", "pruned", "failed")
 
 
@@ -27,7 +32,12 @@ class WorkFigures:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.jobs = Gauge("dietcode_jobs", "Jobs by state.", ["state"], registry=registry)
+        self.jobs = Gauge(
+            "dietcode_jobs",
+            "Jobs by state; a job that had ended and was resumed may count twice for a minute.",
+            ["state"],
+            registry=registry,
+        )
         self.oldest = Gauge(
             "dietcode_queue_oldest_seconds",
             "How long the job that was submitted first of those queued has been there; 0 without one.",
@@ -66,27 +76,48 @@ class WorkFigures:
         self._lock = threading.Lock()
         self._ended: tuple[datetime, str] = (utc_now(), "")
         self._record: int | None = None
+        self._num_ended: Counts[str] = Counts()
+        self._counted_until = -_COUNTED_SECS
 
     def read(self, session: Session) -> None:
         """Bring everything up to date."""
         with self._lock:
-            rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
-            num_jobs = {state: int(count) for state, count in rows}
-            for state in JobState:
-                self.jobs.labels(state.value).set(num_jobs.get(state.value, 0))
+            newly = self._read_ended(session)
+            self._read_jobs(session, newly)
             self._read_queue(session)
             self.runners.set(len(runners.live(session)))
             self.devices.set(len(runners.devices(session)))
             self.slots.set(len(slots.holders(session)))
-            self._read_ended(session)
             self._read_candidates(session)
+
+    def _read_jobs(self, session: Session, newly: Counts[str]) -> None:
+        """Count jobs: the few that have not ended each time, the others once a minute.
+
+        Parameters
+        ----------
+        newly : Counter of str
+            How many ended since it was asked last, by state.
+        """
+        count = select(JobRow.state, func.count()).group_by(JobRow.state)
+        if time.monotonic() > self._counted_until:
+            ended = session.execute(count.where(JobRow.state.in_(_ENDED)))
+            self._num_ended = Counts({state: int(number) for state, number in ended})
+            self._counted_until = time.monotonic() + _COUNTED_SECS
+        else:
+            self._num_ended += newly
+        others = session.execute(count.where(JobRow.state.in_(_GOING_ON)))
+        num_jobs = {state: int(number) for state, number in others} | self._num_ended
+        for state in JobState:
+            self.jobs.labels(state.value).set(num_jobs.get(state.value, 0))
 
     def _read_queue(self, session: Session) -> None:
         query = select(func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED.value)
         oldest = session.scalar(query)
         self.oldest.set(0.0 if oldest is None else max(0.0, (utc_now() - oldest).total_seconds()))
 
-    def _read_ended(self, session: Session) -> None:
+    def _read_ended(self, session: Session) -> Counts[str]:
+        """Read the jobs that ended since the last time, and return how many, by state."""
+        newly: Counts[str] = Counts()
         at, job_id = self._ended
         later = JobRow.finished_at >= at, or_(JobRow.finished_at > at, JobRow.id > job_id)
         query = (
@@ -98,9 +129,12 @@ class WorkFigures:
         for ended_id, state, created, started, finished in session.execute(query):
             assert finished is not None  # it is later than another
             self._ended = (finished, ended_id)
+            newly[state] += 1
             if started is not None:
                 self.waits.observe(max(0.0, (started - created).total_seconds()))
                 self.runs.labels(state).observe(max(0.0, (finished - started).total_seconds()))
+
+        return newly
 
     def _read_candidates(self, session: Session) -> None:
         if self._record is None:

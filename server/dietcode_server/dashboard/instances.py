@@ -74,6 +74,8 @@ _FIGURES = [
     Column("predicted", "predicted", "GFLOP/s that the cost model expects", ".1f"),
     Column("measured", "measured", "GFLOP/s of the built library", ".1f"),
     Column("vendor", "vendor", "GFLOP/s of the vendor's fastest kernel, in the same run", ".1f"),
+    Column("ratio", "of vendor", "measured over the vendor's; none where something disturbed it", ".2f"),
+    Column("spread", "spread", "the largest median of repeats over their fastest: 1 where all agree", ".2f"),
     Column("f_local", "f_local", "GFLOP/s of full waves of whole tiles", ".1f"),
     Column("f_spatial", "f_spatial", "what is left by waves that are not full", ".3f"),
     Column("f_pad", "f_pad", "the share of the computed work that is asked for", ".3f"),
@@ -103,10 +105,13 @@ def instance_table(
     """
     figures = dict(report.columns)
     figures["measured"], figures["vendor"] = measured(report, compared)
+    figures["ratio"], figures["spread"], disturbed = _trust(report, compared)
     variables = [Column(f"var-{name}", name, form="d") for name in report.variables]
     shown = [c for c in _FIGURES if np.isfinite(figures[c.name]).any()]
     columns = [*variables, Column("category", "category", "what the dispatch rule answers", "d"), *shown]
     columns.insert(len(variables) + 1, Column("kernel", "micro-kernel"))
+    if disturbed:
+        columns.append(Column("disturbed", "disturbed", "what else ran while it was measured"))
     if (report.runner_up >= 0).any():
         columns.append(Column("runner_up", "next best", "the best micro-kernel beside it, GFLOP/s"))
     keys: dict[str, Any] = {f"var-{name}": report.shapes[:, at] for at, name in enumerate(report.variables)}
@@ -115,7 +120,10 @@ def instance_table(
     rows = np.arange(len(report)) if category is None else np.flatnonzero(report.category == category)
     at, page, num_pages = page_of(rows, keys.get(sort or ""), order, page, ROWS)
     table = Table(columns, sort if sort in keys else "", order, page, num_pages, len(rows))
-    table.rows.extend(_instance(report, figures, int(position)) for position in at)
+    table.rows.extend(
+        _instance(report, figures, int(position)) | {"disturbed": disturbed.get(int(position))}
+        for position in at
+    )
     return table
 
 
@@ -127,6 +135,20 @@ def measured(report: Report, compared: Sequence[ComparisonRow]) -> tuple[FloatAr
             ours[row.position] = row.measured_gflops
             vendors[row.position] = math.nan if row.vendor_gflops is None else row.vendor_gflops
     return ours, vendors
+
+
+def _trust(
+    report: Report, compared: Sequence[ComparisonRow]
+) -> tuple[FloatArray, FloatArray, dict[int, str]]:
+    """Return the ratio to the vendor and the spread of repeats, NaN where there is none, and `disturbed`."""
+    ratios, spreads = (np.full(len(report), np.nan) for _ in range(2))
+    found = {row.position: row.disturbed for row in compared if row.disturbed}
+    for row in compared:
+        if row.position < len(report):
+            spreads[row.position] = math.nan if row.spread is None else row.spread
+            if row.vendor_gflops and not row.disturbed:
+                ratios[row.position] = row.measured_gflops / row.vendor_gflops
+    return ratios, spreads, found
 
 
 def page_of(

@@ -123,13 +123,15 @@ def show_log(
 
 @router.get("/series")
 def show_series(job_id: str, services: ServicesOf) -> Response:
-    """The best throughput over the time that workers spent, for the chart."""
+    """The best throughput over the time that workers spent, and each trial's, for the chart."""
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         found = history.history_of(session, job_id)
         until = history.worked_secs_at(found.timeline, _end(row, clock(session)))
+        trials = history.trials_of(session, job_id, found.timeline)
+    dots = [[round(t.worked_secs, 2), round(t.gflops, 2), t.message] for t in trials]
     series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in found.points]
-    return JSONResponse({"points": series, "until": round(until, 2)})
+    return JSONResponse({"points": series, "trials": dots, "until": round(until, 2)})
 
 
 def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from dietcode.bench.disturbance import undisturbed_of
 from dietcode.errors import NotFoundError
 from dietcode.runtime.manifest import CODE
 from dietcode.workload.stops import SECONDS, TRIALS
@@ -61,14 +62,29 @@ class Result:
         return version_of(self.report, self.compared)
 
     @property
+    def calm(self) -> list[ComparisonRow]:
+        """What was compared and nothing disturbed; nothing where that is less than half."""
+        return undisturbed_of(self.compared, lambda row: row.disturbed)
+
+    @property
+    def disturbed(self) -> list[ComparisonRow]:
+        """What was compared while something else ran; no figure is of it."""
+        return [row for row in self.compared if row.disturbed]
+
+    @property
     def ratios(self) -> list[float]:
-        """Measured over the vendor's fastest, of each instance that was compared."""
-        return [row.measured_gflops / row.vendor_gflops for row in self.compared if row.vendor_gflops]
+        """Measured over the vendor's fastest, of each instance of `calm`."""
+        return [row.measured_gflops / row.vendor_gflops for row in self.calm if row.vendor_gflops]
+
+    @property
+    def vendors(self) -> list[str]:
+        """The vendor's paths that were the fastest somewhere in `calm`."""
+        return sorted({row.vendor for row in self.calm if row.vendor})
 
     @property
     def in_company(self) -> list[float]:
-        """The share of its speed that it keeps beside the vendor, of each instance that was compared."""
-        return [row.company_gflops / row.measured_gflops for row in self.compared if row.company_gflops]
+        """The share of its speed that it keeps beside the vendor, of each instance of `calm`."""
+        return [row.company_gflops / row.measured_gflops for row in self.calm if row.company_gflops]
 
     @property
     def mean_ratio(self) -> float | None:

@@ -173,8 +173,10 @@ def _view(
     heights = {node: number for number, level in enumerate(levels) for node in level}
     ys = [_TOP + _ROW * (len(levels) - 1 - number) for number in range(len(levels))]
     drawn = []
+    has_first = any(one.phase == "first" for one, _ in runs)
     for number, level in enumerate(levels):
-        own = [pair for pair in runs if pair[0].phase == ("cell" if number else "leaf")]
+        word = "first" if number == 1 and has_first else "cell" if number else "leaf"
+        own = [pair for pair in runs if pair[0].phase == word]
         kernel = max(own, key=lambda pair: pair[1])[0] if own else None
         category = None if kernel is None else kernel.category_of(len(level))
         name = "" if kernel is None or category is None else kernel.micro_kernels[category]

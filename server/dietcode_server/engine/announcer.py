@@ -55,8 +55,8 @@ class Announcer:
     Parameters
     ----------
     devices : callable
-        What it can measure; asked until it says so without an error, of other engines than the local one
-        again and again.
+        What it can measure; asked until it says so without an error, and again where a worker did not find
+        its device; of other engines than the local one again and again.
     supervisor : Supervisor
         Who runs the jobs; while it does not work, nothing is announced.
     name : str or None
@@ -82,6 +82,7 @@ class Announcer:
         self.devices: Sequence[AnnouncedDevice] = ()
         self._engine, self._lease_secs = engine, lease_secs
         self._comes_and_goes = engine != "local"
+        self._num_looks = 0
         self._interval_secs = min(interval_secs, lease_secs / 3)
         with database.read() as session:
             self._started_at = clock(session)
@@ -149,7 +150,10 @@ class Announcer:
             self._stop.wait(self._interval_secs if self._announced.is_set() else _RETRY_SECS)
 
     def _announce(self) -> None:
-        self.devices = self.devices or self._find()
+        looks = self._supervisor.num_looks()
+        if looks != self._num_looks or not self.devices:
+            self.devices = self._find()
+            self._num_looks = looks
         if self._stop.is_set() or not self._supervisor.healthy():
             return
         with self._database.write() as session:

@@ -170,6 +170,9 @@ def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: floa
     company = {str(name): float(rate) for name, rate in dict(record["in_company"] or {}).items()}
     if not all(math.isfinite(rate) and rate > 0 for rate in (measured, *vendors.values(), *company.values())):
         raise ValueError(f"rates must be positive and finite: {measured}, {vendors}, {company}")
+    spread = float(record["spread"])
+    if not (math.isfinite(spread) and spread >= 1):
+        raise ValueError(f"a spread is 1 or more: {spread}")
     best = max(vendors, key=lambda name: vendors[name], default=None)
     return Compared(
         position=positions[_key(record["shape_vars"])],
@@ -180,6 +183,8 @@ def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: floa
         company_gflops=company.get("measured_gflops"),
         vendor_company_gflops=company.get("vendor_gflops"),
         max_rel_error=error,
+        spread=spread,
+        disturbed=one_line(str(record["disturbed"]), 300) if record.get("disturbed") else None,
         measured_at=utc_now(),
     )
 
@@ -187,4 +192,5 @@ def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: floa
 def _line(record: Mapping[str, Any], row: Compared) -> str:
     shape = ", ".join(f"{name}={value}" for name, value in record["shape_vars"].items())
     line = f"{shape}: {row.measured_gflops:.1f} GFLOP/s"
-    return line if row.vendor is None else f"{line}; {row.vendor} {row.vendor_gflops:.1f}"
+    line = line if row.vendor is None else f"{line}; {row.vendor} {row.vendor_gflops:.1f}"
+    return f"{line}; disturbed: {row.disturbed}" if row.disturbed else line

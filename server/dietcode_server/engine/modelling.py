@@ -24,7 +24,7 @@ from dietcode_server.engine.planning import plan_apart
 from dietcode_server.engine.publishing import Shown, code_of, keep_shown, publish_model
 from dietcode_server.engine.reporter import Reporter
 from dietcode_server.limits import check_limits
-from dietcode_server.store import leases, libraries, model_parts
+from dietcode_server.store import leases, libraries, model_parts, provenance
 from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.model_parts import PartState
 from dietcode_server.store.patience import patiently
@@ -198,6 +198,7 @@ class _Bench:
             row = leases.require(session, own.job.id, own.runner)
             device = one_line(str(result.device["name"]))
             library = libraries.publish(session, job=row, device_name=device, files=result.files, part=name)
+            provenance.note_records(session, library, row.device_id)
             keep_shown(session, library, shown)
             model_parts.set_state(session, own.job.id, number, "tuned", library)
             return library

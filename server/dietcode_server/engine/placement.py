@@ -28,8 +28,10 @@ class Placement:
 
     Attributes
     ----------
-    asks : bool
+    is_resolving : bool
         Whether it waits for the compiler, which takes seconds.
+    num_looks : int
+        How often it has forgotten what is measured here, to look again.
     """
 
     def __init__(self, targets: Targets | None = None) -> None:
@@ -38,6 +40,16 @@ class Placement:
         self._not_here: set[str] = set()  # jobs that wait for another machine
         self._looked_at = -_TAKE_UP_SECS
         self._resolved_at = time.monotonic()
+        self._gave_back: dict[str, float] = {}  # jobs, and until when they are left alone
+        self.num_looks = 0
+
+    def give_back(self, job_id: str) -> None:
+        """Leave a job alone for a while whose worker did not find its device, and look for devices again.
+
+        A GPU that has gone from this machine would else have its jobs taken and given back without end.
+        """
+        self._gave_back[job_id] = time.monotonic() + _KNOWN_SECS
+        self._look_again()
 
     def next_job(self, database: Database) -> JobRow | None:
         """The first of the queue that can be measured here; without its spec."""
@@ -71,12 +83,20 @@ class Placement:
         return None if self._targets is None else [name for name, here in self._is_here.items() if here]
 
     def _forget(self) -> None:
-        """Machines of other engines than the local one come and go."""
+        """Machines of other engines than the local one come and go; so does a device that was missed."""
+        now = time.monotonic()
         is_local = self._targets is None or self._targets.engine.kind == "local"
-        if not is_local and time.monotonic() - self._resolved_at > _KNOWN_SECS:
-            self._is_here.clear()
-            self._not_here.clear()
-            self._resolved_at = time.monotonic()
+        if (self._gave_back or not is_local) and now - self._resolved_at > _KNOWN_SECS:
+            self._gave_back = {job: until for job, until in self._gave_back.items() if until > now}
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._is_here.clear()
+        self._not_here.clear()
+        self._resolved_at = time.monotonic()
+        self.num_looks += 1
+        if self._targets is not None and self._targets.engine.kind == "local":
+            self._targets.forget()
 
     def take_up(self, database: Database) -> list[str]:
         """Queue the jobs that waited for a machine like this one; their ids. Looks every few seconds."""
@@ -86,7 +106,7 @@ class Placement:
             return []
         self._looked_at = time.monotonic()
         with database.read() as session:
-            found = waiting.waiting(session, but=self._not_here)
+            found = waiting.waiting(session, but=self._not_here | self._gave_back.keys())
             built = waiting.waiting_for_records(session) if self.builds else []
             session.expunge_all()
         taken = [job.id for job in found if self._take_up(database, job)]

@@ -14,21 +14,26 @@ from dietcode.models.bundling import bundle_manifest, described_files, report_of
 from dietcode.models.planning import ModelPlan
 from dietcode.protocol import JobState, Progress
 from dietcode.runtime.manifest import CODE, MANIFEST, file_facts, pretty_json
-from dietcode_server.store import comparisons, jobs, leases, libraries
+from dietcode_server.store import comparisons, jobs, leases, libraries, provenance
 from dietcode_server.store import listings as code
 from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import DeviceRow, JobRow, LibraryFile, LibraryRow
 
+_LISTING_SECS = 60.0  # of which it writes for two; the rest is for starting on a busy machine
 _log = logging.getLogger("dietcode.worker")
 
 
 def code_of(report: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Kind and text of the code of each micro-kernel; the library is published without it, too."""
     from dietcode.backends.listing import listings
+    from dietcode.measure.apart import call_apart
 
+    if not {"problem", "target"} <= report.keys():
+        return {}  # nothing to write code of
     try:
-        return listings(report)
+        found = call_apart(listings, report, timeout_secs=_LISTING_SECS)
+        return {str(name): (str(kind), str(text)) for name, (kind, text) in found.items()}
     except Exception:
         _log.exception("the generated code is not shown")
         return {}
@@ -90,6 +95,7 @@ def publish(
         )
         if row.device_id is None:
             row.device_id = str(result.device["id"])  # whose records they were
+        provenance.note_records(session, library, row.device_id)
         if shown is not None:
             keep_shown(session, library, shown)
         size = sum(map(len, result.files.values()))

@@ -103,6 +103,10 @@ class Supervisor:
         worker = self._worker
         return None if worker is None else worker.job_id
 
+    def num_looks(self) -> int:
+        """How often it was looked again for what this machine can measure."""
+        return self._placement.num_looks
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
@@ -168,6 +172,9 @@ class Supervisor:
             self._lost(session, worker.job_id, worker.runner, how or f"its worker {_how_it_ended(status)}")
             slots.free(session, worker.runner)
             leases.release(session, worker.job_id, self._name)
+            was_given_back = row.state == JobState.WAITING_FOR_RUNNER.value
+        if was_given_back:
+            self._placement.give_back(worker.job_id)
 
     def _look_after_other(self, job: JobRow, now: datetime) -> None:
         """A job that an earlier server, or another one, works on."""

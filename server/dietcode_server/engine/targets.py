@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
-from dietcode.lean import leave_disco_out, without_torch
+from dietcode.lean import collect_seldom, import_less_of_tvm, without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.target.kinds import KINDS
@@ -155,6 +155,11 @@ class Targets:
             if isinstance(one, str):
                 _log.warning("%s", one)
         return [one for one in found if not isinstance(one, str) and one.runnable]
+
+    def forget(self) -> None:
+        """Ask again for what was answered: a device of this machine may have gone, or come."""
+        with self._lock:
+            self._known.clear()
 
     @property
     def builds_for_gpus(self) -> bool:
@@ -308,7 +313,8 @@ def _described(device: Device, engine: Engine | None = None) -> dict[str, Any]:
 def main() -> None:
     """Answer one question."""
     die_with_parent()
-    leave_disco_out()
+    import_less_of_tvm()
+    collect_seldom()
     try:
         found = answers(json.load(sys.stdin))
     except DietCodeError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dietcode.bench.confined import Compare
 from dietcode.confinement.parents import hide_secrets
 from dietcode.errors import DietCodeError
-from dietcode.lean import leave_disco_out
+from dietcode.lean import collect_seldom, import_less_of_tvm
 from dietcode.lifeline import adopt_orphans, die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.protocol import JobState
@@ -191,7 +191,8 @@ def main() -> int:
     die_with_parent(request["parent_pid"])
     hide_secrets()
     adopt_orphans()
-    leave_disco_out()
+    import_less_of_tvm()
+    collect_seldom()
     configure_logs(request.get("log_format", "text"))
     database = Database(request["database_url"])
     work_root = Path(request["work_root"])

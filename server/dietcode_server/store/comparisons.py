@@ -11,6 +11,7 @@ from datetime import datetime
 from sqlalchemy import and_, delete, insert, select
 from sqlalchemy.orm import Session
 
+from dietcode.bench.disturbance import undisturbed_of
 from dietcode_server.store.tables import ComparisonRow, DispatchRow
 
 
@@ -31,6 +32,10 @@ class Compared:
         Of the library and of that path where their calls alternate.
     max_rel_error : float
         Against float64, a fraction of the output's largest value.
+    spread : float or None
+        The largest median of repeats over their fastest.
+    disturbed : str or None
+        Why the rates must not become figures; None where they may.
     """
 
     position: int
@@ -42,6 +47,8 @@ class Compared:
     measured_at: datetime
     company_gflops: float | None = None
     vendor_company_gflops: float | None = None
+    spread: float | None = None
+    disturbed: str | None = None
 
 
 def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> None:
@@ -59,13 +66,22 @@ def of_library(session: Session, library_id: int) -> list[ComparisonRow]:
 
 
 def mean_ratios(session: Session, ids: Collection[int]) -> dict[int, float]:
-    """Return geometric means of the speed over the vendor's fastest, by library, where it was compared."""
-    query = select(ComparisonRow.library_id, ComparisonRow.measured_gflops, ComparisonRow.vendor_gflops)
-    logs: dict[int, list[float]] = defaultdict(list)
-    for library, ours, vendors in session.execute(query.where(ComparisonRow.library_id.in_(ids))):
+    """Return geometric means of the speed over the vendor's fastest, by library, where it was compared.
+
+    They are of what nothing disturbed, and there is none where that is less than half.
+    """
+    columns = ComparisonRow.library_id, ComparisonRow.measured_gflops, ComparisonRow.vendor_gflops
+    query = select(*columns, ComparisonRow.disturbed).where(ComparisonRow.library_id.in_(ids))
+    logs: dict[int, list[tuple[float, str | None]]] = defaultdict(list)
+    for library, ours, vendors, disturbed in session.execute(query):
         if vendors and ours > 0:
-            logs[library].append(math.log(ours / vendors))
-    return {library: math.exp(sum(found) / len(found)) for library, found in logs.items()}
+            logs[library].append((math.log(ours / vendors), disturbed))
+    calm = {library: undisturbed_of(found, lambda row: row[1]) for library, found in logs.items()}
+    return {
+        library: math.exp(sum(log for log, _ in found) / len(found))
+        for library, found in calm.items()
+        if found
+    }
 
 
 def instances_of(session: Session, library_id: int) -> list[tuple[ComparisonRow, DispatchRow]]:

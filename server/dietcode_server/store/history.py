@@ -70,6 +70,15 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A micro-kernel that was measured, whether it was the best or not; as `Point`."""
+
+    worked_secs: float
+    gflops: float
+    message: str
+
+
+@dataclass(frozen=True)
 class History:
     """What a job went through, in order."""
 
@@ -114,6 +123,16 @@ def history_of(session: Session, job_id: str) -> History:
         if kind != "state" and gflops is not None and not (points and points[-1].gflops == gflops):
             points.append(Point(worked_secs_at(timeline, at), float(gflops), str(name), message))
     return History(timeline, points)
+
+
+def trials_of(session: Session, job_id: str, timeline: Sequence[TimelineEntry]) -> list[Trial]:
+    """Return the newest `MAX_CHANGES` micro-kernels that a job measured, in order."""
+    gflops = EventRow.data["gflops"].as_float()
+    query = select(EventRow.at, gflops, EventRow.message).where(
+        EventRow.job_id == plain(job_id), EventRow.data["gflops"].as_string().is_not(None)
+    )
+    rows = session.execute(query.order_by(EventRow.seq.desc()).limit(MAX_CHANGES)).all()[::-1]
+    return [Trial(worked_secs_at(timeline, at), float(rate), message) for at, rate, message in rows]
 
 
 def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[TimelineEntry]:

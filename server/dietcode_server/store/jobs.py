@@ -18,7 +18,7 @@ from dietcode.graph.model_request import ModelOrder, ModelRequest
 from dietcode.protocol import JobState, Progress
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
-from dietcode_server.store import architectures
+from dietcode_server.store import architectures, shares
 from dietcode_server.store.clock import clock
 from dietcode_server.store.device_headers import DeviceIdentity
 from dietcode_server.store.events import add_event
@@ -146,6 +146,7 @@ def submit(
     )
     session.add(row)
     session.flush()
+    shares.add_job(session, row)
     enter(session, row, _ready(runnable), now)
     return row, True
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, defer
 
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode.workload.text import one_line
-from dietcode_server.store import slots
+from dietcode_server.store import shares, slots
 from dietcode_server.store.clock import clock
 from dietcode_server.store.database import StoreError
 from dietcode_server.store.tables import JobRow
@@ -33,7 +33,6 @@ _MAX_ERROR_CHARS = 1000
 _HANDED_BACK = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER})
 _AFTER_RUNNING = FINAL_STATES | _HANDED_BACK | {JobState.INTERRUPTED}
 _BEFORE_RUNNING = [state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER)]
-_FIRST = (JobRow.priority.desc(), JobRow.created_at, JobRow.id)
 
 
 class LeaseLostError(StoreError):
@@ -43,7 +42,7 @@ class LeaseLostError(StoreError):
 def next_queued(
     session: Session, *, not_for: Sequence[str] = (), builds: bool = True, now: datetime | None = None
 ) -> JobRow | None:
-    """The job that begins next, without its spec: of those that may begin now, by priority, then by age.
+    """The job that begins next, without its spec: of those that may begin now, as `shares.order` has it.
 
     Parameters
     ----------
@@ -57,7 +56,7 @@ def next_queued(
         query = query.where(JobRow.device_id.is_not(None))
     if not_for:
         query = query.where(or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)))
-    return session.scalar(query.order_by(*_FIRST).limit(1))
+    return session.scalar(query.order_by(*shares.order()).limit(1))
 
 
 def reserve(
@@ -96,14 +95,17 @@ def reserve(
         first = first.where(JobRow.device_id.is_not(None))
     if of is not None:
         first = first.where(or_(JobRow.device_id.is_(None), JobRow.device_id.in_(of)))
-    first = first.order_by(*_FIRST).limit(1).with_for_update(skip_locked=True, key_share=True)
-    return session.execute(
+    first = first.order_by(*shares.order()).limit(1).with_for_update(skip_locked=True, key_share=True)
+    reserved = session.execute(
         update(JobRow)
         .where(JobRow.id == first.scalar_subquery())
         .values(runner=supervisor, leased_until=now + timedelta(seconds=lease_secs))
         .execution_options(synchronize_session=False)
         .returning(JobRow.id)
     ).scalar_one_or_none()
+    if reserved is not None:
+        shares.serve(session, reserved, now)
+    return reserved
 
 
 def release(session: Session, job_id: str, supervisor: str) -> None:
@@ -182,6 +184,7 @@ def claim(
     row = locked(session, job_id)
     row.started_at, row.progress = row.started_at or now, None  # what an earlier attempt did last is past
     enter(session, row, JobState.RUNNING, now)
+    shares.serve(session, row.id, now)
     return True
 
 

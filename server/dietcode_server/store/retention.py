@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from dietcode_server.store import runners, slots
+from dietcode_server.store import runners, shares, slots
 from dietcode_server.store.database import Database
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import (
@@ -44,10 +44,13 @@ class Policy:
         Ended jobs that published nothing, after their end; 0: forever.
     records_days : float
         Measurements of workloads that no job and no library refers to, after the last of them; 0: forever.
+    jobs_at_most : int
+        Of such jobs the last that ended are kept, whatever their age; 0: all.
     """
 
     jobs_days: float = 0.0
     records_days: float = 0.0
+    jobs_at_most: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,13 @@ def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Sw
     if policy.jobs_days > 0:
         before = now - timedelta(days=policy.jobs_days)
         num_jobs = _in_batches(database, lambda session: _sweep_jobs(session, before))
+    if policy.jobs_at_most > 0:
+        with database.read() as session:
+            last = session.scalar(
+                _published_nothing(JobRow.finished_at).offset(policy.jobs_at_most - 1).limit(1)
+            )
+        if last is not None:
+            num_jobs += _in_batches(database, lambda session: _sweep_jobs(session, last))
     if policy.records_days > 0:
         before = now - timedelta(days=policy.records_days)
         num_records = _in_batches(database, lambda session: _sweep_records(session, before))
@@ -88,6 +98,33 @@ def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Sw
         runners.forget_stale(session)
     num_blobs = _in_batches(database, lambda session: _sweep_blobs(session, now - _BLOB_AGE))
     return Swept(num_jobs, num_records, num_workloads, num_blobs)
+
+
+def forget_records(database: Database, workload: str, device: str | None = None) -> int:
+    """Delete what was measured of a workload, or imported; libraries stay. Return how many lines.
+
+    Parameters
+    ----------
+    workload : str
+        Its digest.
+    device : str, optional
+        The id of the one device whose records go.
+
+    Raises
+    ------
+    StoreError
+        The database cannot be written; what went before stays gone.
+    """
+    lines = select(TuningRecord.id).where(TuningRecord.workload == workload)
+    if device is not None:
+        lines = lines.where(TuningRecord.device_id == device)
+
+    def step(session: Session) -> int:
+        ids = session.scalars(lines.limit(_LINES)).all()
+        session.execute(delete(TuningRecord).where(TuningRecord.id.in_(ids)))
+        return len(ids)
+
+    return _in_batches(database, step)
 
 
 def _in_batches(database: Database, step: Callable[[Session], int]) -> int:
@@ -107,17 +144,21 @@ def _locked(session: Session, query: Select[Any]) -> Sequence[Any]:
 
 def _sweep_jobs(session: Session, before: datetime) -> int:
     """Jobs that ended long ago and made no library, their events, and the names of them beside records."""
-    query = select(JobRow.id).where(
-        JobRow.library_id.is_(None),
-        JobRow.finished_at < before,
-    )
+    query = _published_nothing(JobRow.id).where(JobRow.finished_at < before).order_by(None)
     ids = _locked(session, query.order_by(JobRow.finished_at))
     if ids:
+        shares.leave_out(session, ids)
         session.execute(update(TuningRecord).where(TuningRecord.job_id.in_(ids)).values(job_id=None))
         session.execute(delete(EventRow).where(EventRow.job_id.in_(ids)))
         session.execute(delete(ModelPartRow).where(ModelPartRow.job_id.in_(ids)))
         session.execute(delete(JobRow).where(JobRow.id.in_(ids)))
     return len(ids)
+
+
+def _published_nothing(column: Any) -> Select[Any]:
+    """Ended jobs that made no library, the last first."""
+    query = select(column).where(JobRow.library_id.is_(None), JobRow.finished_at.is_not(None))
+    return query.order_by(JobRow.finished_at.desc(), JobRow.id)
 
 
 def _unused() -> ColumnElement[bool]:

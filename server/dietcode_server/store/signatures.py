@@ -66,8 +66,15 @@ def signature(database: Database, ring: KeyRing, name: str, version: int | None 
     return made, row.version
 
 
-def latest(database: Database, ring: KeyRing, name: str) -> bytes:
+def latest(database: Database, ring: KeyRing, name: str, lasts_secs: float) -> bytes:
     """The envelope that says which version of a name is the latest, signed when it is asked for.
+
+    Parameters
+    ----------
+    ring : KeyRing
+    name : str
+    lasts_secs : float
+        For so long it may be shown.
 
     Raises
     ------
@@ -78,7 +85,14 @@ def latest(database: Database, ring: KeyRing, name: str) -> bytes:
     """
     with database.read() as session:
         version, sequence = libraries.latest(session, name)
-    statement = LatestStatement(name=name, version=version, sequence=sequence, issued_at=now_text())
+    statement = LatestStatement(
+        type="dietcode-latest/2",
+        name=name,
+        version=version,
+        sequence=sequence,
+        issued_at=now_text(),
+        expires_at=now_text(lasts_secs),
+    )
     return sign_latest(ring.signing_key(), statement).to_bytes()
 
 

@@ -222,6 +222,8 @@ class LibraryRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
     yanked_at: Mapped[datetime | None]
+    records_digest: Mapped[str | None] = mapped_column(String(71))  # see `provenance.note_records`
+    num_records: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
 
 
 class ModelPartRow(Base):
@@ -329,7 +331,8 @@ class ComparisonRow(Base):
     `position` is that of the instance in `dispatch_table`. Of `vendors`, GFLOP/s by path, `vendor` is the
     fastest; without one the library was measured alone. `company_gflops` and `vendor_company_gflops` are of
     calls that alternated with the other's. `max_rel_error` is the largest error against float64, a fraction
-    of the output's largest value.
+    of the output's largest value. `spread` is the largest median of repeats over their
+    fastest. `disturbed` says why the rates must not become figures; they may without.
     """
 
     __tablename__ = "comparisons"
@@ -349,6 +352,8 @@ class ComparisonRow(Base):
     vendor_company_gflops: Mapped[float | None] = mapped_column(Float)
     max_rel_error: Mapped[float] = mapped_column(Float)
     measured_at: Mapped[datetime]
+    spread: Mapped[float | None] = mapped_column(Float)
+    disturbed: Mapped[str | None] = mapped_column(Text)
 
 
 class ListingRow(Base):
@@ -368,6 +373,16 @@ class ListingRow(Base):
     micro_kernel: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
     text: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class OwnerRow(Base):
+    """Who submits: when a job of theirs last began, and the bytes of the specs of their jobs."""
+
+    __tablename__ = "owners"
+
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    served_at: Mapped[datetime | None]
+    spec_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
 
 
 class NameRow(Base):

@@ -186,6 +186,8 @@ def compared_to_wire(row: ComparisonRow, instance: DispatchRow) -> ComparedInsta
         company_gflops=row.company_gflops,
         vendor_company_gflops=row.vendor_company_gflops,
         max_rel_error=row.max_rel_error,
+        spread=row.spread,
+        disturbed=row.disturbed,
         measured_at=row.measured_at,
     )
 

@@ -71,6 +71,17 @@ print(y.tolist()[2], [name for name in sys.modules if name.partition(".")[0] in 
     assert python(script, bundle) == "[1.0, 3.0, 5.0, 7.0] []\n"
 
 
+def test_libraries_that_are_not_said_by_their_digest(bundle: Path) -> None:
+    """Where a bundle does not say which manifest a library has, nobody would check it."""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "libraries" / "ab").mkdir(parents=True)
+    (bundle / "libraries" / "ab" / "manifest.json").write_text("{}")
+    for facts in ({"manifest": None}, {}, None):
+        (bundle / "manifest.json").write_text(json.dumps(manifest | {"libraries": {"ab": facts}}))
+        with pytest.raises(LibraryError, match="missing or not what the bundle lists"):
+            load(bundle)
+
+
 def test_a_moved_bundle_loads(bundle: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / "bundle"
     shutil.copytree(bundle, moved)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import sys
 import threading
@@ -296,24 +295,6 @@ def test_tensors_of_torch_come_and_go() -> None:
     assert identity([torch.tensor(7)]) == [7]
     strided = torch.arange(32, dtype=torch.float32)[::2].contiguous()
     assert torch.equal(identity([strided])[0], strided)
-
-
-def test_memory_stays_as_it_is() -> None:
-    program = load(ENCODE, with_kernel=False)
-    given = trees(3, 8)
-    program(given)
-
-    def peak() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    for _ in range(2_000):
-        program(given[:3])
-        program([leaf(1), leaf(99)], errors="return")
-    before = peak()
-    for _ in range(8_000):
-        program(given[:2])
-        program([leaf(1), leaf(99)], errors="return")
-    assert peak() - before < 2_000  # KiB
 
 
 def test_it_needs_no_compiler_and_no_torch(merging: LoadedProgram) -> None:

@@ -19,16 +19,17 @@ from safetensors.numpy import save
 from small_libraries import built_of, spec_data
 
 from dietcode.runtime.manifest import MANIFEST, REPORT, WEIGHTS, file_facts, pretty_json
+from dietcode.runtime.recursion.plan import PHASES
 from dietcode.runtime.recursion.structure import Structure
 
 Array = NDArray[Any]
 H, NUM_IDS, MAX_NODES, MAX_LEVEL = 16, 9, 200, 24
 _TENSORS = {
-    "X": "ak", "P": "mgn", "E": "en", "order": "m", "ids": "m", "left": "m", "right": "m",
+    "X": "ak", "P": "mgn", "E": "en", "L": "fn", "order": "m", "ids": "m", "left": "m", "right": "m",
     "H": "tu", "C": "tn", "W": "gnk", "U": "gnu", "V": "nu", "b": "gn",
 }  # fmt: skip
 _RANGES = {"m": "M", "a": "A", "t": "T"}
-_SIZES = {"n": H, "u": H, "k": H, "e": NUM_IDS}
+_SIZES = {"n": H, "u": H, "k": H, "e": NUM_IDS, "f": NUM_IDS + 1}
 
 
 def _spec(name: str, graph: Mapping[str, Any], outputs: list[str], rows: int, gates: int = 1) -> str:
@@ -112,6 +113,21 @@ _CHAIN = {
     "Q": {"einsum": ["HL", "V"], "dims": "mn"},
     "s": {"add": ["Q", "E1"]},
     "h": {"tanh": "s"},
+}
+_WORD = {"E1": {"gather": ["E", "ids"]}, "h": {"tanh": "E1"}}
+_JOINED = {
+    "HL": {"gather": ["H", "left"]},
+    "HR": {"gather": ["H", "right"]},
+    "QL": {"einsum": ["HL", "V"], "dims": "mn"},
+    "QR": {"einsum": ["HR", "V"], "dims": "mn"},
+    "Q": {"add": ["QL", "QR"]},
+    "h": {"tanh": "Q"},
+}
+_OF_WORDS = {  # the same of leaves alone, whose products are rows of L
+    "QL": {"gather": ["L", "left"]},
+    "QR": {"gather": ["L", "right"]},
+    "Q": {"add": ["QL", "QR"]},
+    "h": {"tanh": "Q"},
 }
 _HOISTED = {"X1": {"gather": ["X", "order"]}, "P1": {"einsum": ["X1", "W"], "dims": "mgn"}}
 
@@ -293,6 +309,36 @@ def chain() -> Hand:
     )
 
 
+@functools.cache
+def words() -> Hand:
+    """Leaves are words; the first level looks up what it would multiply, and reads no states."""
+    weights = _random(E=(NUM_IDS, H), V=(H, H))
+    leaves = np.concatenate([np.tanh(weights["E"]), np.zeros((1, H), np.float32)])
+    weights["L"] = np.ascontiguousarray(leaves @ weights["V"].T)
+    leaf = _step("leaf", {"next0": ("B", H)}, {"M": "B"}, E=("E", NUM_IDS, H), ids=("ids", "B"))
+    first = _step("first", {"next0": ("B", H)}, {"M": "B"}, L=("L", NUM_IDS + 1, H), left=("leaf0", "B"),
+                  right=("leaf1", "B"))  # fmt: skip
+    cell = _step("cell", {"next0": ("B", H)}, {"M": "B", "T": "T"}, H=("state0", "T", H),
+                 left=("child0", "B"), right=("child1", "B"), V=("V", H, H))  # fmt: skip
+
+    def apply(w: Mapping[str, Array], x: int, hs: list[Array]) -> Sequence[Array]:
+        # Only a leaf's children are zeros: no other node's states are, all at once.
+        return (np.tanh(sum(hs) @ w["V"].T if np.any(hs) else w["E"][x]),)
+
+    x = {"dtype": "int32", "shape": []}
+    steps = {"leaf": [leaf], "first": [first], "cell": [cell], "leaf_rows": NUM_IDS}
+    return Hand(
+        _described("words", 2, 1, weights, x=x, **steps),
+        {
+            "leaf": _spec("leaf", _WORD, ["h"], MAX_NODES),
+            "first": _spec("first", _OF_WORDS, ["h"], MAX_LEVEL),
+            "cell": _spec("cell", _JOINED, ["h"], MAX_LEVEL),
+        },
+        weights,
+        apply,
+    )
+
+
 def write_recursion(folder: Path, hand: Hand, **changes: Any) -> Path:
     """Write the bundle of a recursion.
 
@@ -303,7 +349,7 @@ def write_recursion(folder: Path, hand: Hand, **changes: Any) -> Path:
     """
     digests = {name: f"{number:02x}" for number, name in enumerate(hand.specs)}
     description = copy.deepcopy(hand.description) | changes
-    for step in (step for phase in ("before", "leaf", "cell") for step in description[phase]):
+    for step in (step for phase in PHASES for step in description.get(phase, [])):
         step["kernel"] = digests.get(step["kernel"], step["kernel"])
     files = {
         "recursion.json": pretty_json(description),

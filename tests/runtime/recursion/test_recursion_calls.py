@@ -27,6 +27,7 @@ from hand_recursions import (
     own_leaves,
     random_forest,
     tree_lstm,
+    words,
 )
 from small_libraries import SAFE_ERROR, error
 
@@ -36,7 +37,7 @@ from dietcode.runtime.loading import table_sizes
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.structure import Structure
 
-RECURSIONS = [tree_lstm, gated, own_leaves, chain]
+RECURSIONS = [tree_lstm, gated, own_leaves, chain, words]
 
 
 def load(make: Callable[[], Hand], **options: Any) -> LoadedRecursion:
@@ -85,6 +86,28 @@ def test_the_large_product_leaves_out_what_nobody_reads() -> None:
     assert phases == [("before", 2), ("leaf", 3), ("cell", 1), ("cell", 1)]
     alone = Structure([[-1, -1]])
     assert [one[:2] for one in model.range_secs(alone, own_leaves().draw(alone))] == [("leaf", 1)]
+
+
+def test_leaves_are_written_where_somebody_reads_them() -> None:
+    model, draw = load(words), words().draw
+    pair = [[-1, -1], [-1, -1], [0, 1]]
+    for children, phases in (
+        (pair, [("first", 1)]),
+        ([*pair, [2, -1]], [("first", 1), ("cell", 1)]),
+        ([*pair, [2, 0]], [("leaf", 2), ("first", 1), ("cell", 1)]),  # a leaf of an upper level
+        ([*pair, [-1, -1]], [("leaf", 3), ("first", 1)]),  # a leaf that is a root
+    ):
+        structure = Structure(children)
+        check(model, words, structure)
+        assert [one[:2] for one in model.range_secs(structure, draw(structure))] == phases
+    wide = Structure([[-1, -1], [-1, -1]] + [[0, 1]] * (MAX_LEVEL + 3))
+    check(model, words, wide)
+    ranges = [one[:2] for one in model.range_secs(wide, draw(wide))]
+    assert ranges == [("first", MAX_LEVEL), ("first", 3)]
+    for wrong in (-1, NUM_IDS):
+        with pytest.raises(ShapeError, match=f"x: {wrong}; allowed: 0…{NUM_IDS - 1}"):
+            model(Structure(pair), np.array([0, wrong, 0], np.int32))
+    model(Structure(pair), np.array([0, 0, -7], np.int32))  # no kernel reads that of an inner node
 
 
 def test_a_tables_size_is_no_part_of_a_shape() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_recursions import H, bundle, chain, gated, tree_lstm, write_recursion
+from hand_recursions import H, bundle, chain, gated, tree_lstm, words, write_recursion
 from safetensors.numpy import save
 
 import dietcode
 from dietcode.errors import LibraryError
+from dietcode.runtime import manifest
 from dietcode.runtime.manifest import is_bundle, is_recursion, pretty_json
+from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.plan import linear, read_recursion
 
 
@@ -62,6 +66,12 @@ def changed(make: Any, path: str, value: Any) -> dict[str, Any]:
         (gated, "cell/0/variables/M", "B*N", "allowed: a sum of multiples of N, B and T"),
         (gated, "x", 7, "describes no recursion"),
         (gated, "load", [{"host": "neg"}], "describes no recursion"),
+        (words, "leaf_rows", 0, "leaf_rows 0, and 1 steps of first"),
+        (words, "first", [], "leaf_rows 9, and 0 steps of first"),
+        (words, "leaf", [], "leaf_rows 9, and 1 steps of first"),
+        (words, "cell/0/arguments/left/value", "leaf0", "reads 'leaf0' before it"),
+        (words, "first/0/arguments/left/value", "child0", "reads 'child0' before it"),
+        (words, "first/0/arguments/L", {"value": "state0", "shape": ["T", H]}, "reads 'state0' before it"),
         (chain, "cell/0/arguments/ids", {"value": "x", "shape": ["N"]}, "reads 'x' before it"),
     ],
 )
@@ -103,6 +113,29 @@ def test_bundles_are_told_apart_and_checked(tmp_path: Path) -> None:
     (own / "libraries" / "00" / "manifest.json").write_text("{}")
     with pytest.raises(LibraryError, match="missing or not what the bundle lists"):
         dietcode.load(own)
+
+
+def test_code_and_manifests_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is loaded, and nothing of it twice."""
+    folder, hashed = bundle(chain), list[str]()
+
+    class Hash:
+        def __init__(self, data: bytes = b"") -> None:
+            self._own = hashlib.sha256(data)
+            self.update = self._own.update
+
+        def hexdigest(self) -> str:
+            hashed.append(self._own.hexdigest())
+            return hashed[-1]
+
+    monkeypatch.setattr(manifest, "hashlib", SimpleNamespace(sha256=Hash))
+    load_recursion(folder, None, None, None)
+    names = ["recursion.json", "weights.safetensors", "report.json"]
+    names += [
+        f"libraries/00/{one}" for one in ("library.so", "manifest.json", "dispatch.json", "report.json")
+    ]
+    digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
+    assert sorted(hashed) == sorted(digests)
 
 
 def test_libraries_that_do_not_take_so_many_rows(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from small_libraries import spec_data
 
 from dietcode.protocol import JobState
+from dietcode_server.api import work_figures
 from dietcode_server.api.work_figures import RESULTS
 from dietcode_server.store import jobs
 from dietcode_server.store.subjects import remember_device, utc_now
@@ -50,6 +53,28 @@ def test_jobs_are_counted_by_state(service):
     assert figures(service.client)[name] == before[name] + 1
     service.run_job(job_id)
     assert figures(service.client)[name] == before[name]
+    end(service, job_id)
+    failed = 'dietcode_jobs{state="failed"}'
+    assert figures(service.client)[failed] == before[failed] + 1
+
+
+def end(service, job_id: str) -> None:
+    with service.database.write() as session:
+        jobs.finish(session, job_id, JobState.FAILED, error="why", runner="a test")
+
+
+def test_ended_jobs_are_counted_once_a_minute_and_added_to_in_between(service, monkeypatch):
+    done = 'dietcode_jobs{state="failed"}'
+    before = figures(service.client)[done]
+    monkeypatch.setattr(work_figures, "_ENDED", ("nothing",))  # a whole count would find none
+    job_id = service.add_job()
+    service.run_job(job_id)
+    end(service, job_id)
+    assert figures(service.client)[done] == before + 1
+    now = time.monotonic()
+    monkeypatch.setattr(work_figures.time, "monotonic", lambda: now + 61.0)
+    assert figures(service.client)[done] == 0
+    monkeypatch.undo()
 
 
 def test_what_waits_what_ended_and_what_was_tried(service):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -377,3 +378,19 @@ def test_a_database_that_does_not_answer_is_unavailable(tmp_path, targets, servi
         assert str(tmp_path) not in problem(broken.client.get(path), 503, "unavailable")["detail"]
     assert str(tmp_path) in caplog.text
     assert broken.client.get("/healthz").status_code == 200
+
+
+def test_every_route_with_get_has_head_but_for_events(service):
+    """As docs/rest.md promises: the same status and type, and no body, also where nothing is found."""
+    known = {"job_id": "0" * 16, "version": "1"} | dict.fromkeys(("digest", "workload"), "sha256:" + "0" * 64)
+    paths = [path for path, methods in service.app.openapi()["paths"].items() if "get" in methods]
+    assert len(paths) > 15
+    for path in paths:
+        url = re.sub(r"{(\w+)}", lambda found: known.get(found[1], "dense"), path)
+        head = service.client.head(url)
+        if path.endswith("/events"):
+            assert head.status_code == 405
+            continue
+        whole = service.client.get(url)
+        assert (head.status_code, head.content) == (whole.status_code, b""), url
+        assert head.headers.get("content-type") == whole.headers.get("content-type"), url

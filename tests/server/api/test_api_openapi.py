@@ -71,6 +71,7 @@ def test_the_documented_operations(operations):
         "GET /api/v1/libraries/{name}/{version}",
         "GET /api/v1/libraries/{name}/{version}/info",
         "GET /api/v1/libraries/{name}/{version}/comparison",
+        "GET /api/v1/libraries/{name}/{version}/provenance",
         "GET /api/v1/libraries/{name}/{version}/signature",
         "GET /api/v1/libraries/{name}/head",
         "GET /api/v1/keys",

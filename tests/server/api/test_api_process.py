@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
@@ -25,7 +26,7 @@ from dietcode.protocol import JobEvent, JobState, Progress
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.run import run
 from dietcode_server.settings import Settings
-from dietcode_server.store import jobs
+from dietcode_server.store import jobs, tokens
 from dietcode_server.store.database import Database
 
 READY = re.compile(r"dietcode: serving (http://\S+), data in (.+)\n")
@@ -349,3 +350,37 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("dietcode: this command needs fastapi, uvicorn: pip install ")
+
+
+def test_what_a_proxy_would_forward_is_believed_from_nobody(tmp_path: Path) -> None:
+    """Who is asked, from where and by which scheme: a client that forges these headers gains nothing."""
+    database = Database(f"sqlite:///{tmp_path / 'dietcode.db'}")
+    database.upgrade()
+    with database.write() as session:
+        _, token = tokens.create(session, "alice", ["read", "submit"], timedelta(days=1))
+    database.dispose()
+    limits = {
+        "DIETCODE_SERVE_MAX_WRONG_TOKENS_PER_MINUTE": "3",
+        "DIETCODE_SERVE_ALLOWED_HOSTS": "lab.example",
+    }
+    with serving(tmp_path, "--no-jobs", **limits) as (url, _), httpx2.Client(base_url=url) as client:
+        forged = {"host": "evil.example", "x-forwarded-host": "lab.example", "forwarded": "host=lab.example"}
+        assert client.get("/healthz", headers=forged).status_code in {400, 403, 421}
+        basic = httpx2.BasicAuth("alice", token)
+        cancel = f"/api/v1/jobs/{'0' * 16}/cancel"
+        browser = {
+            "origin": "https://evil.example",
+            "x-forwarded-host": "evil.example",
+            "x-forwarded-proto": "https",
+        }
+        assert client.post(cancel, json={}, auth=basic, headers=browser).status_code == 403
+        proxied = {"origin": "https://lab.example", "host": "lab.example"}
+        assert client.post(cancel, json={}, auth=basic, headers=proxied).status_code == 404  # and comes in
+        plain = {"origin": url.replace("http:", "https:"), "x-forwarded-proto": "https"}
+        assert client.post(cancel, json={}, auth=basic, headers=plain).status_code == 403  # of loopback
+        statuses = []
+        for number in range(5):
+            wrong = {"authorization": "Bearer dct_wrong", "x-forwarded-for": f"192.0.2.{number}"}
+            wrong |= {"forwarded": f"for=192.0.2.{number}", "x-real-ip": f"192.0.2.{number}"}
+            statuses.append(client.get("/api/v1/jobs", headers=wrong).status_code)
+        assert statuses == [401, 401, 401, 429, 429]

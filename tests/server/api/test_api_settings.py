@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dietcode.cli.serve import serve
 from dietcode.errors import RequestError
 from dietcode_server.settings import ENV_PREFIX, Settings, load_settings
 
@@ -75,3 +76,10 @@ def test_the_default_database_lies_in_the_data_folder(tmp_path: Path, name):
     database.dispose()
     assert (folder / "dietcode.db").is_file()
     assert Settings(database_url="postgresql+psycopg://x/y").database == "postgresql+psycopg://x/y"
+
+
+def test_serve_takes_the_database_as_the_other_commands_do(monkeypatch):
+    started: list[Settings] = []
+    monkeypatch.setattr("dietcode_server.run.run", started.append)
+    serve(database_url="postgresql+psycopg://me@host/name", no_jobs=True)
+    assert started[0].database == "postgresql+psycopg://me@host/name" and not started[0].jobs

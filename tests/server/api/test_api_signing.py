@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from small_libraries import as_served, library_bytes
@@ -58,3 +59,20 @@ def test_a_server_whose_key_is_lost_says_so_in_its_log_only(service, problem):
     path.write_bytes(kept)
     path.chmod(0o600)
     assert service.client.get("/api/v1/libraries/dense/1/signature").status_code == 200
+
+
+def test_what_is_said_of_the_latest_expires(client):
+    said = json.loads(base64.b64decode(client.get("/api/v1/libraries/dense/head").json()["payload"]))
+    ends = datetime.fromisoformat(said["expires_at"].replace("Z", "+00:00"))
+    assert said["type"] == "dietcode-latest/2"
+    assert timedelta(hours=23) < ends - datetime.now(timezone.utc) <= timedelta(days=1)
+
+
+def test_a_library_s_provenance_is_signed_too(client):
+    envelope = client.get("/api/v1/libraries/dense/latest/provenance").json()
+    assert envelope["payloadType"] == "application/vnd.in-toto+json"
+    said = json.loads(base64.b64decode(envelope["payload"]))
+    names = {one["name"] for one in said["subject"]}
+    assert {"dense@1/library.so", "dense@1/manifest.json"} <= names
+    assert "invocationId" not in said["predicate"]["runDetails"]["metadata"]  # no job made it
+    assert client.get("/api/v1/libraries/dense/7/provenance").status_code == 404

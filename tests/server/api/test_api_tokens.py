@@ -409,3 +409,22 @@ def test_overtaking_others_takes_an_admin(closed, problem):
     assert "admin" in problem(refused, 403, "forbidden")["detail"]
     assert submit(closed, mallory, "in-a-hurry", priority=-5).json()["priority"] == -5
     assert submit(closed, bearer(closed, "ops", ["admin"]), "urgent-for-ops", priority=100).status_code == 201
+
+
+def test_an_owner_keeps_so_many_bytes_and_no_more(closed):
+    """Submitting and cancelling fills the database; an admin clears it, and is not held up."""
+    settings = closed.settings.model_copy(update={"max_bytes_per_owner": 9000})
+    server, carol = replace(closed, settings=settings, targets=NoTargets()), bearer(closed, "carol")
+    for number in range(20):
+        reply = server.client.post("/api/v1/jobs", json={"spec": spec_data(f"carol{number}")}, headers=carol)
+        if reply.status_code != 201:
+            break
+        cancel = server.client.post(f"/api/v1/jobs/{reply.json()['id']}/cancel", headers=carol)
+        assert cancel.status_code == 200
+    assert 1 < number < 19 and reply.status_code == 403
+    assert "specs and libraries of carol take" in reply.json()["detail"] and "9000" in reply.json()["detail"]
+    other = {"json": {"spec": spec_data("other")}}
+    assert server.client.post("/api/v1/jobs", **other, headers=bearer(closed, "dan")).status_code == 201
+    scopes = (*ALL, "admin")
+    another = {"json": {"spec": spec_data("another")}, "headers": bearer(closed, "carol", scopes)}
+    assert server.client.post("/api/v1/jobs", **another).status_code == 201

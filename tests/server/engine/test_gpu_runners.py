@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -192,6 +193,29 @@ def test_jobs_go_to_the_runner_whose_gpu_it_is(has_gpu: list[Gpu], database: Dat
     with database.write() as session:
         assert leases.reserve(session, "me", 60, of=without.here(), builds=True) is None
         assert leases.reserve(session, "me", 60, of=here.here(), builds=False) == early
+
+
+def test_a_gpu_that_vanishes_takes_no_job_again_until_it_is_back(
+    has_gpu: list[Gpu], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Targets()
+    here = Placement(there)
+    announce(database, announced(there, "rack1"))
+    job = submitted(database)
+    found = here.next_job(database)
+    assert found is not None and found.id == job
+    has_gpu.clear()
+    worker.work(database, job, Path("unused"), 60.0, 600.0, None)  # which finds no GPU
+    assert told(database, job).state == JobState.WAITING_FOR_RUNNER
+    here.give_back(job)
+    assert here.num_looks == 1 and [one.name for one in announced(there, "rack1")] == [HOST.name]
+    assert here.take_up(database) == [] and here.next_job(database) is None
+    has_gpu.append(GPU)
+    assert here.take_up(database) == [], "it is left alone for a while"
+    now = time.monotonic()
+    monkeypatch.setattr(placement.time, "monotonic", lambda: now + 61.0)
+    assert here.next_job(database) is None and here.num_looks == 2
+    assert here.take_up(database) == [job] and told(database, job).device == NAME
 
 
 def test_a_gpu_of_another_architecture_is_none(has_gpu: list[Gpu], database: Database) -> None:

@@ -23,6 +23,9 @@ def test_jobs_of_recursions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     job_id = submit_model(database, tree_model())
     tuning.fails = lambda number: number == 1
     assert work(database, job_id, tmp_path) == 1
+    with database.read() as session:
+        failed = jobs.get(session, job_id)
+        assert failed.state == JobState.FAILED.value and tuning.tuned[1] in str(failed.error)
     with database.write() as session:
         jobs.resume(session, job_id)
     tuning.fails = lambda _: False

@@ -39,8 +39,8 @@ def story(database) -> str:
         jobs.finish(session, job_id, JobState.INTERRUPTED, now=at(20))
         jobs.resume(session, job_id, now=at(3600))
         assert jobs.claim(session, job_id, "me", now=at(3610))
-        tell(3612, "measure", "8x16: 50 GFLOP/s", 50.0)
-        tell(3613, "measure", "9x16: 45 GFLOP/s", 50.0)
+        tell(3612, "measure", "8x16: 50 GFLOP/s", 50.0, gflops=50.0)
+        tell(3613, "measure", "9x16: 45 GFLOP/s", 50.0, gflops=45.0)
         tell(3614, "measure", "round 1; measured 2", None, **ROUND)
         tell(3620, "select", "choosing", 50.0)
     return job_id
@@ -70,6 +70,15 @@ def test_the_best_throughput_where_it_changes(database, story):
     assert [(round(p.worked_secs), p.gflops, p.stage, p.message) for p in points] == [
         (5, 40.0, "seed", "searching"),
         (12, 50.0, "measure", "8x16: 50 GFLOP/s"),
+    ]
+
+
+def test_each_trial_is_a_point(database, story):
+    with database.read() as session:
+        trials = history.trials_of(session, story, history.history_of(session, story).timeline)
+    assert [(round(t.worked_secs), t.gflops, t.message) for t in trials] == [
+        (12, 50.0, "8x16: 50 GFLOP/s"),
+        (13, 45.0, "9x16: 45 GFLOP/s"),
     ]
 
 

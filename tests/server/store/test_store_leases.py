@@ -47,6 +47,32 @@ def test_a_heartbeat_prolongs_the_lease(database: Database) -> None:
     assert row(database, job_id).leased_until == now + timedelta(seconds=60)
 
 
+def test_owners_take_turns_whoever_submitted_most(database: Database) -> None:
+    with database.write() as session:
+        many = [submit(session, f"many{n}", owner="alice")[0].id for n in range(4)]
+        few = [submit(session, f"few{n}", owner="bob")[0].id for n in range(2)]
+        urgent = submit(session, "urgent", owner="alice", priority=5)[0].id
+    began = []
+    for turn in range(7):
+        with database.write() as session:
+            now = leases.clock(session) + timedelta(seconds=turn)
+            found = leases.reserve(session, f"host/{turn}/1.00", 3600.0, now=now)
+            assert found is not None
+            began.append(found)
+    assert began == [urgent, few[0], many[0], few[1], many[1], many[2], many[3]]
+
+
+def test_a_claim_is_a_turn_too(database: Database) -> None:
+    with database.write() as session:
+        first, second = (submit(session, f"a{n}", owner="alice")[0].id for n in range(2))
+        other = submit(session, "b", owner="bob")[0].id
+    with database.write() as session:
+        assert jobs.claim(session, first, "me")
+    with database.read() as session:
+        found = jobs.next_queued(session)
+        assert found is not None and found.id == other != second
+
+
 def test_who_holds_an_expired_lease_has_lost_the_job(database: Database) -> None:
     """Nothing that it writes is taken any more, although nobody else has the job yet."""
     job_id = claimed(database, LEASE_SECS + 1)

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from small_libraries import as_served
 from sqlalchemy import func, select
-from store_helpers import ALL, C, F, R, S, job_in, library_files
+from store_helpers import ALL, C, F, R, S, job_in, library_files, submit
 
 from dietcode.protocol import FINAL_STATES
-from dietcode_server.store import blobs, jobs, libraries
+from dietcode_server.store import blobs, jobs, libraries, shares
 from dietcode_server.store.database import Database
-from dietcode_server.store.retention import Policy, Swept, sweep
+from dietcode_server.store.retention import Policy, Swept, forget_records, sweep
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import Blob, BlobChunk, EventRow, JobRow, TuningRecord, Workload
 
@@ -59,6 +59,44 @@ def test_jobs_that_ended_long_ago_and_made_no_library_go_with_their_events(datab
             ids[state] for state in ALL if state not in FINAL_STATES
         }
         assert set(session.scalars(select(EventRow.job_id))) <= set(session.scalars(select(JobRow.id)))
+
+
+def test_of_jobs_that_ended_the_last_are_kept(database: Database) -> None:
+    ids = [job_in(database, state) for state in (C, F, C, F)]
+    waits = job_in(database, R)
+    assert sweep(database, Policy(jobs_at_most=4)).jobs == 0
+    assert sweep(database, Policy(jobs_at_most=2)).jobs == 2
+    with database.read() as session:
+        assert set(session.scalars(select(JobRow.id))) == {*ids[2:], waits}
+
+
+def test_what_specs_take_is_counted_until_they_are_deleted(database: Database) -> None:
+    def kept() -> tuple[int, int]:
+        with database.read() as session:
+            return shares.bytes_of(session, "local"), shares.bytes_of(session, "bob")
+
+    assert kept() == (0, 0)
+    job_in(database, C)
+    (one, none) = kept()
+    assert one > 100 and none == 0
+    job_in(database, C)
+    with database.write() as session:
+        submit(session, owner="bob", force=True)
+    assert kept() == (2 * one, one)
+    sweep(database, POLICY, utc_now() + LATER)
+    assert kept() == (0, one)
+
+
+def test_measurements_of_a_workload_are_deleted_when_asked(database: Database) -> None:
+    job_id = job_in(database, F)
+    add_record(database, job_id)
+    add_record(database, job_id)
+    with database.read() as session:
+        workload, device = jobs.get(session, job_id).workload, jobs.get(session, job_id).device_id
+    assert forget_records(database, "sha256:" + "0" * 64) == 0
+    assert forget_records(database, workload, "another") == 0
+    assert forget_records(database, workload, device) == 2
+    assert count(database, TuningRecord) == 0
 
 
 def test_a_job_that_published_stays_with_its_library(database: Database) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.tensor_type import FLOATS, GraphError, axis_of, broadcast
+from dietcode.models.importing.grids import BEYOND, grid_sample
 from dietcode.models.importing.onnx.context import (
     UNKNOWN_SIZE,
     OnnxImporter,
@@ -18,7 +19,7 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
-from dietcode.models.importing.resampled import interpolated, nearest, padded
+from dietcode.models.importing.resampled import interpolated, nearest, padded, padded_by_number
 from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
 
 
@@ -211,16 +212,30 @@ def _scatter_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("Pad")
 def _pad(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     mode = n.attribute("mode", "constant")
-    x, given = n.tensor(0), n.numbers(1)
+    x, given = n.tensor(0), n.extents(1)
     axes = n.axes(3, m.rank(x)) or list(range(m.rank(x)))
-    pairs = [(0, 0)] * m.rank(x)
+    pairs = [(Extent(), Extent())] * m.rank(x)
     for number, axis in enumerate(axes):
-        pairs[axis] = (int(given[number]), int(given[number + len(axes)]))
-    if mode == "constant":
-        return m.add("pad", x, pads=tuple(pairs), value=n.number(2, 0))
+        pairs[axis] = (given[number], given[number + len(axes)])
+    value = n.number(2, 0)
+    if mode == "constant" and all(one.is_constant for one in given):
+        pads = tuple((before.constant, after.constant) for before, after in pairs)
+        return m.add("pad", x, pads=pads, value=value)
     for axis, (before, after) in enumerate(pairs):
-        x = padded(m, x, axis, before, after, mode)
+        if mode == "constant":
+            x = padded_by_number(m, x, axis, before, after, value)
+        else:
+            x = padded(m, x, axis, before, after, mode)
     return x
+
+
+@onnx_rule("GridSample")
+def _grid_sample(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    mode, beyond = n.attribute("mode", "linear"), n.attribute("padding_mode", "zeros")
+    if mode not in ("linear", "bilinear", "nearest"):
+        raise GraphError(f"GridSample with {mode} interpolation; allowed: linear, nearest")
+    aligned = bool(n.attribute("align_corners", 0))
+    return grid_sample(m, n.tensor(0), n.tensor(1), mode == "nearest", BEYOND.index(beyond), aligned)
 
 
 def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:

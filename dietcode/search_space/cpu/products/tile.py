@@ -123,14 +123,14 @@ class ProductTile:
         source, packed = memory.buffers[term.rows.tensor], self.packed[term.columns]
         with T.serial(i64(0), extent) as k:
             vectors = {
-                (name, v): T.Bind(load(packed, [begin + (k * gates + gate) * lanes], lanes))
+                (gate, name, v): T.Bind(load(packed, [begin + (k * gates + gate) * lanes], lanes))
                 for gate, name in targets
                 for v, begin in enumerate(begins)
             }
             offset = memory.offset(view, reduction, k)
             for i, start in enumerate(starts):
                 value = splat(load(source, [start + offset], 1), lanes)
-                for (name, v), vector in vectors.items():
+                for (_, name, v), vector in vectors.items():  # several gates may be added to one sum
                     total = load(accumulators[name, i, v], [0], lanes) + value * vector
                     store(accumulators[name, i, v], total, [0], lanes)
 

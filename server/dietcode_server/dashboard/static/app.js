@@ -130,11 +130,18 @@ for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
   });
 }
 
-// Times are in UTC on the page; their title gives the reader's own zone.
-function localise() {
+// The page comes with times in UTC; here they become the reader's own, and the title has both.
+const two = (number) => String(number).padStart(2, "0");
+const inZone = (at) =>
+  `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+export function localise() {
   for (const time of document.querySelectorAll("time[datetime]:not([data-local])")) {
     const at = new Date(time.dateTime);
     time.dataset.local = "";
+    const shown = time.textContent.trim();
+    // "3 min ago" is the same everywhere; a date or a clock is not.
+    if (/^\d{4}-\d\d-\d\d/.test(shown)) time.textContent = `${inZone(at)}`;
+    else if (/^\d\d:\d\d:\d\d$/.test(shown)) time.textContent = inZone(at).slice(11);
     time.title = `${at.toLocaleString()} here; ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
 }

@@ -140,11 +140,14 @@ export class Chart {
     const kind = shape !== null && "r" in shape ? "Circle" : "Line";
     if (this.marked === null) {
       if (shape === null) return;
-      this.marked = new this.library.graphic[kind]({ silent: true, zlevel: 1 });
-      this.chart.getZr().add(this.marked);
+      this.marked = [1, 2].map((zlevel) => new this.library.graphic[kind]({ silent: true, zlevel }));
+      for (const drawn of this.marked) this.chart.getZr().add(drawn);
     }
-    const style = { stroke: token("--text"), fill: "transparent", lineWidth: kind === "Line" ? 1 : 2.5, lineDash: kind === "Line" ? [4, 3] : null };
-    this.marked.attr(shape === null ? { ignore: true } : { ignore: false, shape, style });
+    // A ring shows on every colour of a map, in both themes: a dark and a light one, one around the other.
+    const style = { fill: "transparent", lineDash: kind === "Line" ? [4, 3] : null };
+    const [below, above] = this.marked;
+    below.attr(shape === null || kind === "Line" ? { ignore: true } : { ignore: false, shape, style: { ...style, stroke: token("--surface"), lineWidth: 6 } });
+    above.attr(shape === null ? { ignore: true } : { ignore: false, shape, style: { ...style, stroke: token("--text"), lineWidth: kind === "Line" ? 1 : 2.5 } });
   }
 
   // The value below the mouse on the first axis, in whichever of the grids it is; null outside of them.

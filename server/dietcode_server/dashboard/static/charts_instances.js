@@ -18,6 +18,13 @@ export function measuredAt(data) {
   return new Map(data.compared.position.map((position, index) => [position, index]));
 }
 
+// Measured over the vendor's; null where there is none, or where something disturbed it.
+function ratioAt(data, at) {
+  const index = measuredAt(data).get(at);
+  if (index === undefined || data.compared.disturbed[index] || data.compared.vendor[index] === null) return null;
+  return data.compared.measured[index] / data.compared.vendor[index];
+}
+
 // What a tooltip and the panel below a chart say of one instance.
 export function describe(data, at, note = "") {
   const index = measuredAt(data).get(at);
@@ -26,6 +33,8 @@ export function describe(data, at, note = "") {
     rows.push(["measured", `${figure(data.compared.measured[index])} GFLOP/s`]);
     const vendor = data.compared.vendor[index];
     if (vendor !== null) rows.push([data.compared.vendorName[index], `${figure(vendor)} GFLOP/s`]);
+    if (ratioAt(data, at) !== null) rows.push(["of vendor", `${figure(ratioAt(data, at))} ×`]);
+    if (data.compared.disturbed[index]) rows.push(["disturbed", data.compared.disturbed[index]]);
   }
   rows.push(["f_local", `${figure(data.f_local[at])} GFLOP/s`]);
   rows.push(["f_spatial", `${figure(data.f_spatial[at])}${idle(data, at)}`]);
@@ -169,11 +178,13 @@ export class Assignment {
     const end = this.runs[this.runs.length - 1][1];
     const along = { type: logarithmic ? "log" : "value", min: logarithmic ? Math.max(first, this.values[0] * 0.9) : first, max: end };
     const line = this.order.map((at) => [data.shapes[0][at], data.predicted[at]]);
-    const { position, measured, vendor } = data.compared;
-    const points = position.map((at, index) => [data.shapes[0][at], measured[index]]);
-    const vendors = position.flatMap((at, index) => (vendor[index] === null ? [] : [[data.shapes[0][at], vendor[index]]]));
+    const { position, measured, vendor, disturbed } = data.compared;
+    const pointsOf = (rates, isDisturbed) =>
+      position.flatMap((at, index) => (rates[index] === null || (disturbed[index] !== null) !== isDisturbed ? [] : [[data.shapes[0][at], rates[index]]]));
+    const [points, vendors] = [measured, vendor].map((rates) => pointsOf(rates, false));
+    const untrusted = [measured, vendor].flatMap((rates) => pointsOf(rates, true));
     const many = line.length > SAMPLED;
-    const names = ["predicted", ...(points.length ? ["measured"] : []), ...(vendors.length ? ["vendor"] : [])];
+    const names = ["predicted", ...(points.length ? ["measured"] : []), ...(vendors.length ? ["vendor"] : []), ...(untrusted.length ? ["disturbed"] : [])];
     const left = 48;
     return {
       legend: legend(names),
@@ -210,6 +221,7 @@ export class Assignment {
         },
         { name: "measured", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: points, symbol: "circle", symbolSize: 9, z: 4, itemStyle: { color: token("--good"), borderColor: token("--surface"), borderWidth: 1 } },
         { name: "vendor", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: vendors, symbol: "diamond", symbolSize: 10, z: 3, itemStyle: { color: token("--surface"), borderColor: token("--text"), borderWidth: 1.5 } },
+        { name: "disturbed", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: untrusted, symbol: "triangle", symbolSize: 9, z: 3, itemStyle: { color: "transparent", borderColor: token("--bad"), borderWidth: 1.5 } },
         strip("category", this.runs, { xAxisIndex: 1, yAxisIndex: 1 }, faded),
       ],
     };
@@ -219,6 +231,7 @@ export class Assignment {
 const FIGURES = {
   predicted: { name: "predicted GFLOP/s", of: (data, at) => data.predicted[at], write: (value) => figure(value) },
   loss: { name: "loss against the best", of: loss, write: (value) => percent(value) },
+  ratio: { name: "measured ÷ vendor", of: ratioAt, write: (value) => `${figure(value)} ×` },
   f_pad: { name: "f_pad", of: (data, at) => data.f_pad[at], write: (value) => figure(value) },
   f_spatial: { name: "f_spatial", of: (data, at) => data.f_spatial[at], write: (value) => figure(value) },
 };
@@ -276,21 +289,27 @@ export class ShapeMap {
       const value = [...place(at), shown ? shown.of(data, at) : data.category[at]];
       const faded = state.category !== null && state.category !== data.category[at];
       const itemStyle = shown ? {} : { color: fill(data.category[at]) };
-      return { value, at, count, itemStyle: { ...itemStyle, opacity: faded ? 0.12 : 1 } };
+      const edge = colour === "ratio" ? { borderColor: token("--control"), borderWidth: 1 } : {}; // dark ones beside unknown ones
+      return { value, at, count, itemStyle: { ...itemStyle, ...edge, opacity: faded ? 0.12 : 1 } };
     });
     const kind = isGrid ? "category" : state.log ? "log" : "value";
+    const unknown = shown ? items.filter((item) => item.value[2] === null) : [];
+    const known = shown ? items.filter((item) => item.value[2] !== null) : items;
     const values = items.map((item) => item.value[2]).filter((value) => value !== null);
     const name = (variable, gap) => ({ name: data.variables[variable], nameLocation: "middle", nameGap: gap });
+    const drawn = { type: isGrid ? "heatmap" : "scatter", symbol: "rect", symbolSize: cells.length > 2000 ? 4 : cells.length > 300 ? 7 : 12 };
+    const [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
     return {
+      title: shown && { text: shown.name, left: "center", bottom: 26, textStyle: { ...text(), fontWeight: 400 } },
       tooltip: tooltip(({ data: item }) => describe(data, item.at, item.count > 1 ? `${item.count} instances are here; this one loses most.` : "")),
-      grid: { left: 64, right: 16, top: 12, bottom: shown ? 92 : 48 },
+      grid: { left: 64, right: 16, top: 12, bottom: shown ? 100 : 48 },
       xAxis: axis({ type: kind, data: isGrid ? across : undefined, scale: true, ...name(x, 26), splitArea: { show: false }, splitLine: { show: !isGrid } }),
       yAxis: axis({ type: kind, data: isGrid ? up : undefined, scale: true, ...name(y, 44), splitLine: { show: !isGrid } }),
       visualMap: shown && {
         type: "continuous",
         seriesIndex: 0,
-        min: Math.min(...values),
-        max: Math.max(...values, Math.min(...values) + 1e-9),
+        min: least,
+        max: Math.max(most, least * 1.01, least + 1e-9),
         dimension: 2,
         orient: "horizontal",
         left: "center",
@@ -298,7 +317,7 @@ export class ShapeMap {
         itemHeight: 160,
         itemWidth: 12,
         calculable: false,
-        text: [shown.name, ""],
+        text: [shown.write(most), shown.write(least)],
         textGap: 8,
         formatter: shown.write,
         textStyle: text(),
@@ -307,14 +326,14 @@ export class ShapeMap {
       series: [
         {
           name: "instances",
-          type: isGrid ? "heatmap" : "scatter",
-          data: items,
-          symbol: "rect",
-          symbolSize: cells.length > 2000 ? 4 : cells.length > 300 ? 7 : 12,
+          ...drawn,
+          data: known,
           progressive: 4000,
           label: { show: isGrid && !shown && cells.length <= 400, fontSize: 10, formatter: ({ value }) => String(value[2]) },
           emphasis: { itemStyle: { borderColor: token("--text"), borderWidth: 1.5 } },
         },
+        // Of these the figure is not known: they are there, without a colour of the scale.
+        { name: "unknown", ...drawn, data: unknown.map((item) => ({ ...item, value: [...item.value.slice(0, 2), 0], itemStyle: { color: token("--line"), opacity: 0.4 } })) },
       ],
     };
   }

@@ -1,7 +1,7 @@
 // The live part of a job's page. Server-sent events say that there is news; what it is the server renders.
 // Where they do not get through, or a proxy keeps them back, the page asks every two seconds instead.
 
-import { ask, onTheme, say, tell, token } from "./app.js";
+import { ask, localise, onTheme, say, tell, token } from "./app.js";
 
 const NEWS_MS = 1000; // events may come much faster than anybody reads
 const IDLE_MS = 10000; // durations grow without events
@@ -108,6 +108,7 @@ async function readLog() {
     for (const row of rows.querySelectorAll("li:not([data-seq]):not(.older)")) row.remove();
     for (const row of found) row.classList.add("fresh");
     rows.prepend(...found);
+    localise();
     window.setTimeout(() => found.forEach((row) => row.classList.remove("fresh")), 1500);
   } catch {
     // htmx has said that the server does not answer
@@ -119,7 +120,7 @@ async function readLog() {
 // The chart: best GFLOP/s over the time that workers spent.
 const box = document.getElementById("best-chart");
 let chart = null;
-let series = { points: [], until: 0 };
+let series = { points: [], trials: [], until: 0 };
 
 async function readSeries() {
   try {
@@ -137,17 +138,20 @@ function clock(secs) {
   return parts.map((part, at) => (at ? String(part).padStart(2, "0") : part)).join(":");
 }
 
-function tip([found]) {
+// What is under the mouse: the best so far, and a trial where one is near.
+function tip(all) {
   const shown = document.createElement("div");
-  const [secs, gflops, stage, message] = found.data.point;
-  for (const text of [`${gflops.toFixed(1)} GFLOP/s after ${clock(secs)}`, `${stage}: ${message}`]) {
+  const lines = all.flatMap(({ data: { point, trial } }) =>
+    trial ? [`${trial[2]} after ${clock(trial[0])}`] : [`best ${point[1].toFixed(1)} GFLOP/s after ${clock(point[0])}`, `${point[2]}: ${point[3]}`],
+  );
+  for (const text of lines) {
     shown.append(Object.assign(document.createElement("div"), { textContent: text }));
   }
   return shown;
 }
 
 function draw() {
-  const { points, until } = series;
+  const { points, trials, until } = series;
   box.hidden = points.length === 0;
   if (box.hidden) return;
   chart ??= window.echarts.init(box, null, { renderer: "canvas" });
@@ -159,6 +163,7 @@ function draw() {
   chart.setOption({
     animation: false,
     aria: { enabled: false },
+    legend: { show: trials.length > 0, top: 0, right: 8, data: ["best so far", "trials"], selectedMode: false, textStyle: text },
     grid: { left: 8, right: 16, top: 28, bottom: 4, containLabel: true },
     tooltip: {
       trigger: "axis",
@@ -189,6 +194,7 @@ function draw() {
     },
     series: [
       {
+        name: "best so far",
         type: "line",
         step: "end",
         data: line,
@@ -197,6 +203,14 @@ function draw() {
         lineStyle: { width: 2, color: token("--accent") },
         itemStyle: { color: token("--accent") },
         areaStyle: { color: token("--accent"), opacity: 0.08 },
+      },
+      {
+        name: "trials",
+        type: "scatter",
+        data: trials.map((trial) => ({ value: trial.slice(0, 2), trial })),
+        symbolSize: 5,
+        z: 3,
+        itemStyle: { color: token("--muted"), opacity: 0.7 },
       },
     ],
   });

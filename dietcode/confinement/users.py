@@ -1,0 +1,74 @@
+"""A user of its own for a confined process that root started.
+
+The kernel bounds nobody's processes but root's own; and root's files are root's in whatever folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import struct
+
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECUREBITS = 1, 2, 4, 28
+_NO_SETUID_FIXUP = 0b1100  # and it cannot be taken back
+_PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 24, 47, 2
+_VERSION, _LAST = 0x20080522, 63
+_KILL, _SETUID = 1 << 5, 1 << 7
+READS_ALL = 1 << 1  # CAP_DAC_OVERRIDE
+_FIRST_USER = 0x7000_0000  # of numbers that no system gives to people
+
+
+def become_ordinary(kept: int, own: bool, max_threads: int) -> None:
+    """Have root be an ordinary user, with no capabilities but what is `kept`: opening all files, or nothing.
+
+    Parameters
+    ----------
+    kept : int
+        Bits of capabilities.
+    own : bool
+        Whether the process, and what it starts, becomes a user that has nothing else, so that limits count
+        its processes. It stays root where its parent could not end it then, or there is no such user.
+    max_threads : int
+        That such a user may have.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    effective, permitted = _held(libc)
+    for capability in range(_LAST + 1):
+        if not kept >> capability & 1:
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root
+    ends_others = effective & (_KILL | _SETUID) == _KILL | _SETUID
+    if own and os.getuid() == 0 and kept & permitted == kept and ends_others:
+        resource.setrlimit(resource.RLIMIT_NPROC, (max_threads, max_threads))
+        _become(libc, _FIRST_USER + os.getpid())
+    low = kept & _held(libc)[1]  # of what it may have
+    libc.capset(_header(), (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0))
+    for capability in range(_LAST + 1):
+        if low >> capability & 1 and os.getuid() != 0:  # programs that it starts have it too
+            libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0)
+
+
+def _become(libc: ctypes.CDLL, user: int) -> None:
+    # Capabilities stay as the user changes, in access() as well, by which compilers look for their parts.
+    if libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0) != 0:
+        return
+    signal = ctypes.c_int()
+    libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(signal), 0, 0, 0)
+    with contextlib.suppress(OSError):  # this namespace has no such user
+        os.setresuid(user, user, user)
+    # The kernel forgets both as the user changes.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.value, 0, 0, 0)
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _header() -> bytes:
+    return struct.pack("Ii", _VERSION, 0)
+
+
+def _held(libc: ctypes.CDLL) -> tuple[int, int]:
+    """Return the capabilities that are in effect, and those that may be, as far as the first 32 go."""
+    held = (ctypes.c_uint32 * 6)()
+    if libc.capget(_header(), held) != 0:
+        return 0, 0
+    return held[0], held[1]

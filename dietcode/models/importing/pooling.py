@@ -1,0 +1,153 @@
+"""Largest elements and means of windows: of one size, and of as many as are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.tensor_type import GraphError
+from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.context import Imported, Importer, Rule, rule
+
+
+def pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
+    """Return the same number before and after, for each spatial axis."""
+    return tuple((number, number) for number in each(numbers, rank))
+
+
+def each(numbers: Any, rank: int, default: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return a number for each spatial axis; PyTorch takes one for all, too."""
+    numbers = list(numbers) if isinstance(numbers, list | tuple) else [numbers]
+    numbers = numbers or list(default)
+    return tuple(numbers * rank if len(numbers) == 1 else numbers)
+
+
+def _pooled(m: Importer, operator: str, a: Mapping[str, Any], rank: int, **more: Any) -> str:
+    """Return windows along the last axes; those along three are windows along two, and then along one."""
+    x, window = m.tensor(a["self"]), each(a["kernel_size"], rank)
+    strides, dilation = each(a["stride"], rank, window), each(a.get("dilation", 1), rank)
+    pads, ceil = pairs(a["padding"], rank), bool(a["ceil_mode"])
+
+    def along(x: str, axes: slice) -> str:
+        own = {"window": window[axes], "strides": strides[axes], "pads": pads[axes]}
+        return m.add(operator, x, **own, dilation=dilation[axes], ceil=ceil, **more)
+
+    if rank < 3:
+        return along(x, slice(None))
+    *lead, depth, height, width = m.type(x).shape
+    x = along(m.reshape(x, (*lead[:-1], lead[-1] * depth, height, width)), slice(1, None))
+    *_, height, width = m.type(x).shape
+    x = m.reshape(x, (*lead, depth, height * width))
+    own = {"window": (*window[:1], 1), "strides": (*strides[:1], 1), "pads": (*pads[:1], (0, 0))}
+    x = m.add(operator, x, **own, dilation=(*dilation[:1], 1), ceil=ceil, **more)
+    return m.reshape(x, (*lead, m.type(x).shape[-2], height, width))
+
+
+def _largest(rank: int) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return _pooled(m, "max_pool", a, rank)
+
+    return translate
+
+
+def _largest_alone(rank: int) -> Rule:
+    """Return the largest elements; a node that reads their positions finds none."""
+
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return _pooled(m, "max_pool", a, rank), None
+
+    return translate
+
+
+def _mean(rank: int) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        if a.get("divisor_override") is not None:
+            raise GraphError("avg_pool with divisor_override; allowed: without")
+        return _pooled(m, "avg_pool", a, rank, count_pads=a["count_include_pad"])
+
+    return translate
+
+
+for _rank in (1, 2, 3):
+    rule(f"aten.max_pool{_rank}d.default")(_largest(_rank))
+    rule(f"aten.avg_pool{_rank}d.default")(_mean(_rank))
+    if _rank > 1:
+        rule(f"aten.max_pool{_rank}d_with_indices.default")(_largest_alone(_rank))
+
+
+def adaptive_pool(b: GraphBuilder, x: str, sizes: Sequence[Extent], reduction: str) -> str:
+    """Return the reductions of as many windows as are wanted along each of the last axes.
+
+    Window i of S along an axis of extent E goes from ``floor(i E / S)`` to ``ceil((i + 1) E / S)``.
+
+    Parameters
+    ----------
+    x : str
+    sizes : sequence of Extent
+        How many along each of the last axes.
+    reduction : 'mean' or 'max'
+    """
+    first = b.rank(x) - len(sizes)
+    extents = b.type(x).shape[first:]
+    if all(size == ONE for size in sizes):
+        return b.add(reduction, x, axes=tuple(range(first, b.rank(x))), keep=True)
+    windows = [floor_divide(e, s) for e, s in zip(extents, sizes, strict=True)]
+    whole = [window * s == e for window, e, s in zip(windows, extents, sizes, strict=True)]
+    if all(whole) and len(sizes) < 3 and all(one.is_constant for one in windows):
+        one = tuple(window.constant for window in windows)
+        none = {"pads": ((0, 0),) * len(one), "dilation": (1,) * len(one), "ceil": False}
+        more = {"count_pads": True} if reduction == "mean" else {}
+        operator = {"mean": "avg_pool", "max": "max_pool"}[reduction]
+        return b.add(operator, x, window=one, strides=one, **none, **more)
+    for axis, size in enumerate(sizes, start=first):
+        x = _pooled_along(b, x, axis, size, reduction)
+    return x
+
+
+def _pooled_along(b: GraphBuilder, x: str, axis: int, size: Extent, reduction: str) -> str:
+    shape = b.type(x).shape
+    extent, window = shape[axis], floor_divide(shape[axis], size)
+    if size == extent:
+        return x
+    if size == ONE:
+        return b.add(reduction, x, axes=(axis,), keep=True)
+    if window * size == extent:
+        x = b.reshape(x, (*shape[:axis], size, window, *shape[axis + 1 :]))
+        return b.add(reduction, x, axes=(axis + 1,), keep=False)
+    longest = floor_divide(extent + size - 1, size) + 1  # a window may begin and end within elements
+    numbers = [b.add("extent", value=one) for one in (extent, size)]
+    at = b.add("arange", stop=size)
+    begin = b.add("floor_divide", b.add("mul", at, numbers[0]), numbers[1])
+    rounded_up = b.add("add", b.add("mul", b.add("add", at, 1), numbers[0]), b.add("sub", numbers[1], 1))
+    end = b.add("floor_divide", rounded_up, numbers[1])
+    columns = [b.reshape(one, (size, ONE)) for one in (begin, end)]
+    positions = b.add("add", columns[0], b.reshape(b.add("arange", stop=longest), (ONE, longest)))
+    found = b.add("take", x, b.add("minimum", positions, b.add("sub", columns[1], 1)), axis=axis)
+    if reduction == "max":  # the last element of a window, again
+        return b.add("max", found, axes=(axis + 1,), keep=False)
+    behind = (ONE,) * (b.rank(x) - 1 - axis)
+    inside = b.reshape(b.add("less", positions, columns[1]), (size, longest, *behind))
+    total = b.add("sum", b.add("where", inside, found, 0.0), axes=(axis + 1,), keep=False)
+    count = b.add("cast", b.add("sub", end, begin), dtype=b.type(x).dtype)
+    return b.add("div", total, b.reshape(count, (size, *behind)))
+
+
+def _adaptive_sizes(m: Importer, x: str, given: Sequence[Any]) -> list[Extent]:
+    own = m.type(x).shape[m.rank(x) - len(given) :]
+    return [e if one is None else m.extent(one) for e, one in zip(own, given, strict=True)]
+
+
+@rule(
+    *(f"aten.adaptive_avg_pool{rank}d.default" for rank in (1, 2, 3)),
+    *(f"aten._adaptive_avg_pool{rank}d.default" for rank in (2, 3)),
+)
+def _adaptive_mean(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return adaptive_pool(m, x, _adaptive_sizes(m, x, a["output_size"]), "mean")
+
+
+@rule(*(f"aten.adaptive_max_pool{rank}d.default" for rank in (1, 2, 3)))
+def _adaptive_largest(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return adaptive_pool(m, x, _adaptive_sizes(m, x, a["output_size"]), "max"), None

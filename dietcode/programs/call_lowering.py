@@ -1,0 +1,204 @@
+"""Calls of a function as code."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dietcode.programs.calling import callable_of
+from dietcode.programs.expressions import ExpressionLowering
+from dietcode.programs.kinds import NUMBERS, is_tensor_kind
+from dietcode.programs.loops import lower_listed, lower_map
+from dietcode.programs.sites import Context
+from dietcode.programs.sources import is_frozen, is_tensor
+from dietcode.programs.tensor_calls import argmax_of
+from dietcode.programs.values import KnownValue, Several, Value
+
+
+class CallLowering(ExpressionLowering):
+    """Calls of one context as code."""
+
+    def call(self, node: ast.Call) -> Value:
+        """Write a call."""
+        site = self.site(node)
+        role = site.role
+        if role == "concurrent":
+            return Several(self._together([self._spawned(one) for one in node.args]))
+        if role == "constant":
+            return self.constant(node)
+        if role == "stack":  # what is appended later is not in it
+            return self.code.emit("slice", (self.value(node.args[0]), KnownValue(None), KnownValue(None)))
+        if role in ("map", "listed"):
+            return lower_map(self, node) if role == "map" else lower_listed(self, node)
+        if role == "call":
+            return self.code.emit("call", self._given(node), self.callee(node))
+        function = self.statics.find(node.func)[1]
+        rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
+        return rules[role](node, function) if role in rules else self._method(node, role)
+
+    def _tensor_call(self, node: ast.Call, function: Any) -> Value:
+        best = argmax_of(self, node, function)
+        if best is not None:
+            return self.code.emit("argmax", (best,))
+        args = [self._tensor_argument(one) for one in node.args]
+        named = {str(one.arg): self._tensor_argument(one.value) for one in node.keywords}
+        if self.statics.find(node.func)[0]:
+            return self.tensors(node, function, args, **named)
+        assert isinstance(node.func, ast.Attribute)  # the recording refuses others
+        return self.tensors(node, method_of(node.func.attr), [self.value(node.func.value), *args], **named)
+
+    def _tensor_argument(self, node: ast.expr) -> Value:
+        """Return an argument of tensor code; a list that is written there has its items one by one."""
+        if isinstance(node, ast.List) and not self.statics.find(node)[0]:
+            return Several(tuple(map(self._tensor_argument, node.elts)), is_list=True)
+        return self.value(node)
+
+    def _method(self, node: ast.Call, role: str) -> Value:
+        """Write a method of a list, or what waits for the numbers of a tensor."""
+        assert isinstance(node.func, ast.Attribute)  # the recording refuses others
+        if role in ("item", "tolist"):
+            return self._item(node, node.func.value, role)
+        base = self.value(node.func.value)
+        if role == "stack length":
+            return self.code.emit("len", (base,))
+        if role == "list.copy":
+            return self.code.emit("slice", (base, KnownValue(None), KnownValue(None)))
+        args = [self.value(one) for one in node.args]
+        if role == "list.append":
+            self.code.emit("append", (base, *args), writes=0)
+            return KnownValue(None)
+        return self.code.emit("pop", (base, args[0] if args else KnownValue(None)))
+
+    def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        args = [self.value(one) for one in node.args]
+        return args, {str(one.arg): self.value(one.value) for one in node.keywords}
+
+    def callee(self, node: ast.AST) -> int:
+        """Return the number of the function that a call calls."""
+        numbers = {self.contexts[one].number for one in self.site(node).callees}
+        if len(numbers) != 1:
+            raise self.refuse(
+                node, "calls a function with other modules in another sample; name them in the text"
+            )
+        return numbers.pop()
+
+    def lookup(self, number: int) -> Context:
+        """Return a context that is called."""
+        return self.contexts[number]
+
+    def _given(self, node: ast.Call) -> list[Value]:
+        """Return the arguments of a function; static ones are none."""
+        bound = callable_of(self.statics.find(node.func)[1])[1]
+        contexts = self.site(node).callees
+        callee = self.lookup(next(iter(contexts)))
+        args, named = self._arguments(node)
+        values: list[Value] = [*(KnownValue(one) for one in bound), *args]
+        for at in range(len(values), len(callee.source.parameters)):
+            name = callee.source.parameters[at]
+            values.append(named[name] if name in named else KnownValue(callee.source.default(at)))
+        return [
+            KnownValue(None) if _is_object(value) else value
+            for name, value in zip(callee.source.parameters, values, strict=True)
+            if name not in callee.statics
+        ]
+
+    def library(self, node: ast.AST) -> Value:
+        """Write a call of a function of `lists`."""
+        call = self.site(node).library
+        assert call is not None  # the recording has noted it with the role
+        if not self.site(node).callees:
+            raise self.refuse(node, "is done to empty lists in all samples; give others")
+        given = [self.value(one) for one, _ in call.given if one is not None]
+        return self.code.emit("call", given, self.callee(node))
+
+    def _spawned(self, node: ast.expr) -> tuple[str, Value]:
+        """Begin a call that runs beside others."""
+        if not self.optimisations.concurrency:
+            return "", self.value(node)
+        if isinstance(node, ast.Call) and self.site(node).role == "call":
+            return "wait", self.code.emit("spawn", self._given(node), self.callee(node))
+        return "", self.value(node)
+
+    def _together(self, begun: list[tuple[str, Value]]) -> tuple[Value, ...]:
+        return tuple(self.code.emit("wait", (one,)) if word else one for word, one in begun)
+
+    def _item(self, node: ast.AST, base: ast.expr, role: str) -> Value:
+        """Return numbers of a tensor."""
+        value = self.value(base)
+        kinds = self.site(base).kinds
+        if kinds <= NUMBERS:
+            return value
+        tensors = [one for one in kinds if is_tensor_kind(one)]
+        if role == "tolist" and any(len(one[2]) != 1 for one in tensors):
+            raise self.refuse(node, "tolist of a tensor of several axes; allowed: of one axis")
+        if role == "tolist" and any(one[1] != "float32" for one in tensors):
+            raise self.refuse(node, "tolist of whole numbers or bools; give the instance a list of them")
+        is_bool = bool(tensors) and all(one[1] == "bool" for one in tensors)
+        word = "bool" if is_bool else "float"
+        return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, word)
+
+    def _builtin(self, node: ast.Call, function: Any) -> Value:
+        args = [self.value(one) for one in node.args]
+        if node.keywords:
+            raise self.refuse(node, f"{function.__name__} with names of arguments")
+        if function is len:
+            if isinstance(args[0], Several):
+                return KnownValue(len(args[0].items))
+            return self.code.emit("len", args)
+        if function is list:
+            if not args:
+                return self.code.emit("list", ())
+            return self.code.emit("slice", (args[0], KnownValue(None), KnownValue(None)))
+        if function in (min, max):
+            if len(args) < 2:
+                raise self.refuse(node, f"{function.__name__} of a list; write a loop")
+            found = args[0]
+            for one in args[1:]:
+                found = self.code.emit("binary", (found, one), function.__name__)
+            return found
+        (kinds, value) = (self.site(node.args[0]).kinds, args[0])
+        if kinds and all(map(is_tensor_kind, kinds)):
+            value = self.number(value, "float")
+        return self.code.emit("unary", (value,), function.__name__)
+
+    def _record(self, node: ast.Call, function: Any) -> Value:
+        fields = _fields_of(function)
+        args, named = self._arguments(node)
+        values = list(args)
+        for name in list(fields)[len(args) :]:
+            if name in named:
+                values.append(named[name])
+            elif fields[name] is dataclasses.MISSING:
+                raise self.refuse(node, f"leaves out {name} of {function.__name__}; give it")
+            else:
+                empty = isinstance(fields[name], list)
+                values.append(self.code.emit("list", ()) if empty else KnownValue(fields[name]))
+        given = dict(zip(fields, values, strict=True))
+        order = self.records[function.__name__]
+        return self.code.emit(
+            "record", [given.get(name, KnownValue(None)) for name in order], function.__name__
+        )
+
+
+def _is_object(value: Value) -> bool:
+    return isinstance(value, KnownValue) and is_frozen(value.value) and not is_tensor(value.value)
+
+
+def method_of(name: str) -> Callable[..., Any]:
+    """Return a method of tensors as a function."""
+    import torch
+
+    return getattr(torch.Tensor, name)  # type: ignore[no-any-return]
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields that a class's objects are made of, with their defaults, if they have one."""
+    if hasattr(record, "_fields"):
+        return {name: record._field_defaults.get(name, dataclasses.MISSING) for name in record._fields}
+    return {
+        one.name: [] if one.default_factory is list else one.default
+        for one in dataclasses.fields(record)
+        if one.init
+    }

@@ -1,0 +1,281 @@
+"""Calls of a program's text, run on samples: what each calls, and what is done to lists of any length."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.programs import lists
+from dietcode.programs import module as marks
+from dietcode.programs.calling import callable_of, static_arguments
+from dietcode.programs.evaluating import LOOPED, Evaluation
+from dietcode.programs.kinds import Extremes, kind_of, words
+from dietcode.programs.roles import LIST_METHODS, is_users_module, role_of_call
+from dietcode.programs.sites import ALLOWED
+from dietcode.programs.sources import is_tensor
+from dietcode.programs.stacks import ALLOWED as STACKS
+from dietcode.programs.stacks import ListsCall, StackedRows, python_call, rows_if_tensors, tensor_call
+from dietcode.programs.values_read import ValueReadError, refused_values
+from dietcode.workload.text import clip
+
+_CHANGING: dict[str, Callable[..., Any]] = {"extend": lists.extend, "insert": lists.insert}
+_LIST_METHODS = (*LIST_METHODS, "copy", *_CHANGING)
+_ADVICE = {
+    "isinstance": "give objects a field that says which they are, as a text or None",
+    "hasattr": "give objects the field, as None where they lack it",
+    "print": "a program computes results; print them outside",
+    "tuple": "write the items out, or take a list",
+    "any": "write a loop, or a function that returns at the first one",
+    "all": "write a loop, or a function that returns at the first one",
+    "dict": "allowed: dataclasses, whose fields are read by name",
+    "set": "allowed: lists, and `in`",
+    "round": "allowed: int, and torch.round of tensors",
+}
+_REHEARSED = 3  # rows with which each line of a function of `lists` is reached
+
+
+class CallEvaluation(Evaluation):
+    """Expressions of a function, calls among them."""
+
+    def _call(self, node: ast.Call) -> Any:
+        if any(isinstance(one, ast.Starred) for one in node.args) or any(
+            k.arg is None for k in node.keywords
+        ):
+            raise self._refuse(node, "a call with * or **; write the arguments out")
+        known, function = self._statics.find(node.func)
+        if not known:
+            return self._method(node)
+        if function is marks.concurrent:
+            self._set_role(node, "concurrent")
+            return tuple(self._value(one) for one in node.args)
+        if function is marks.map:
+            return self._map(node)
+        if function is list and len(node.args) == 1 and self._is_looped(node.args[0]):
+            self._set_role(node, "listed")
+            return list(self._items(node.args[0]))
+        return self._plain_call(node, function)
+
+    def _is_looped(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
+
+    def _plain_call(self, node: ast.Call, function: Any) -> Any:
+        args = [self._value(one) for one in node.args]
+        named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        call = python_call(function, args, named, node.args)
+        if call is not None:
+            return self._library(node, call)
+        if is_stack(function, node):
+            return self._stack(node, args, named)
+        return self._applied(node, function, args, named)
+
+    def _stack(self, node: ast.Call, args: list[Any], named: dict[str, Any]) -> Any:
+        """Keep a list of any length as the rows of what ``torch.stack`` gives."""
+        axis = named.pop("dim", args[1] if len(args) > 1 else 0)
+        rows = rows_if_tensors(args[0])
+        if not isinstance(rows, StackedRows) or axis != 0 or named:
+            what = "tensors float32 of one shape, along axis 0" if isinstance(args[0], list) else "a list"
+            raise self._refuse(node, f"torch.stack of {words(kind_of(args[0]))}; allowed: {what}")
+        self._set_role(node, "stack")
+        return StackedRows(rows)
+
+    def _stacked(
+        self,
+        node: ast.AST,
+        function: Any,
+        args: list[Any],
+        nodes: list[ast.expr],
+        named: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compute tensor code over stacks of any length.
+
+        Parameters
+        ----------
+        node : expression
+        function : callable
+            Of tensors.
+        args : list
+        nodes : list of expression
+            Where they are in the text.
+        named : mapping, optional
+        """
+        call = tensor_call(function, args, named or {}, nodes)
+        read = [one for one, _ in call.given if one is not None] if call is not None else []
+        others = [one for one in nodes if one not in read]
+        if isinstance(node, ast.Call):
+            others += [one.value for one in node.keywords]
+        if call is None or not all(self._statics.find(one)[0] for one in others):
+            name = getattr(function, "__name__", type(function).__name__)
+            raise self._refuse(node, f"{name} of torch.stack of a list of any length; allowed: {STACKS}")
+        return self._library(node, call)
+
+    def _library(self, node: ast.AST, call: ListsCall) -> Any:
+        """Run a function of `lists`, whose text is compiled as if it stood here."""
+        site = self._set_role(node, "library")
+        if site.library is not None and not call.same_as(site.library):
+            raise self._refuse(node, "is done to other kinds of values in another sample")
+        site.library = call
+        given = [rows_if_tensors(one) if node is not None else one for node, one in call.given]
+        parameters = self._recording.source_of(call.function).parameters
+        statics = {
+            name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
+        }
+        try:
+            if any(isinstance(one, StackedRows) for one in given):
+                self._recording.call(call.function, list(map(self._longer, given)), statics)
+            result, number = self._recording.call(call.function, given, statics)
+        except ModelError as error:
+            raise self._refuse(node, f"{call.function.__name__}: {error}") from error
+        site.callees[number] = None
+        if call.function is lists.extreme:
+            return Extremes(*result)
+        return rows_if_tensors(result) if any(isinstance(one, StackedRows) for one in given) else result
+
+    def _longer(self, value: Any) -> Any:
+        """Return enough rows that each line of a function of `lists` is reached."""
+        return StackedRows([*value, *value[:1] * _REHEARSED]) if isinstance(value, StackedRows) else value
+
+    def _applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        role = role_of_call(function, [*args, *named.values()], self._recording.source_of)
+        if role == "call" or self._site(node).role == "call":
+            return self._called(node, function, args, named)
+        if role == "tensor":
+            return self._tensor_applied(node, function, args, named)
+        if role == "":
+            advice = _ADVICE.get(getattr(function, "__name__", ""), f"allowed: {ALLOWED}")
+            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {advice}")
+        self._set_role(node, role)
+        made = function(*args, **named)
+        if role == "record":
+            for name in getattr(made, "_fields", ()) or vars(made):
+                self._field(made, name)
+        return made
+
+    def _tensor_applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        if any(isinstance(one, StackedRows) for one in [*args, *named.values()]):
+            return self._stacked(node, function, args, node.args, named)
+        self._check_pure(node, function, named)
+        if isinstance(function, marks.MarkedBlock):
+            return self._tensors(node, function.function, args, **named)
+        if not is_users_module(function):
+            return self._tensors(node, function, args, **named)
+        try:
+            with refused_values():
+                return self._tensors(node, function, args, **named)
+        except ValueReadError:  # its text has control flow that depends on them
+            self._site(node).role = ""
+            return self._called(node, function, args, named)
+
+    def _called(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        """Run a function whose text is compiled too."""
+        site = self._set_role(node, "call")
+        target, bound = callable_of(function)
+        source = self._recording.source_of(target)
+        given = [*bound, *args]
+        nodes: list[ast.expr | None] = [*([None] * len(bound)), *node.args]
+        for at in range(len(given), len(source.parameters)):
+            name = source.parameters[at]
+            keyword = next((one.value for one in node.keywords if one.arg == name), None)
+            try:
+                given.append(named[name] if keyword is not None else source.default(at))
+            except KeyError:
+                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
+            nodes.append(keyword)
+        statics = static_arguments(self._statics, source, nodes, given)
+        result, number = self._recording.call(target, given, statics)
+        site.callees[number] = None
+        return result
+
+    def _check_pure(self, node: ast.Call, function: Any, named: Mapping[str, Any]) -> None:
+        """Refuse functions that write into their arguments."""
+        name = getattr(function, "__name__", "")
+        if name.endswith("_") and not name.startswith("__"):
+            raise self._refuse(node, f"{name} changes a tensor in place; allowed: {name.rstrip('_')}")
+        if "out" in named or named.get("inplace"):
+            raise self._refuse(node, "writes into a tensor that it is given; allowed: results that are new")
+
+    def _map(self, node: ast.Call) -> Any:
+        self._set_role(node, "map")
+        if len(node.args) != 2 or node.keywords:
+            raise self._refuse(node, "dietcode.map takes a function and a list")
+        known, function = self._statics.find(node.args[0])
+        if not known:
+            raise self._refuse(node.args[0], "is chosen by values; name a function")
+        found = []
+        for one in self._value(node.args[1]):
+            target, bound = callable_of(function)
+            if role_of_call(function, [one], self._recording.source_of) == "tensor":
+                found.append(self._tensors(node, function, [one]))
+                self._site(node).role = "map"
+                continue
+            source = self._recording.source_of(target)
+            statics = dict(zip(source.parameters, bound, strict=False))
+            result, number = self._recording.call(target, [*bound, one], statics)
+            self._site(node).callees[number] = None
+            found.append(result)
+        return found
+
+    def _method(self, node: ast.Call) -> Any:
+        if not isinstance(node.func, ast.Attribute):
+            raise self._refuse(node, "calls what a value chooses; name the function")
+        base, name = self._value(node.func.value), node.func.attr
+        args = [self._value(one) for one in node.args]
+        named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if isinstance(base, StackedRows):
+            return self._method_of_rows(node, base, args, named)
+        if is_tensor(base):
+            return self._method_of_tensor(node, base, args, named)
+        if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
+            self._set_role(node, name)
+            return base
+        if not isinstance(base, list) or named or name not in _LIST_METHODS:
+            allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
+            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
+        if name in _CHANGING:
+            pairs = tuple(zip([node.func.value, *node.args], [base, *args], strict=True))
+            return self._library(node, ListsCall(_CHANGING[name], pairs))
+        self._set_role(node, f"list.{name}")
+        return getattr(base, name)(*args)
+
+    def _method_of_tensor(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name, nodes = node.func.attr, [node.func.value, *node.args]
+        if name in ("item", "tolist"):
+            self._set_role(node, name)
+            return getattr(base, name)()
+        if name in ("size", "dim", "numel"):
+            self._set_role(node, "constant").value = found = getattr(base, name)(*args)
+            return found
+        function = getattr(type(base), name, None)
+        if function is None:
+            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}, which has no such method")
+        if any(isinstance(one, StackedRows) for one in args):
+            return self._stacked(node, function, [base, *args], nodes, named)
+        self._check_pure(node, function, named)
+        return self._tensors(node, function, [base, *args], **named)
+
+    def _method_of_rows(
+        self, node: ast.Call, base: StackedRows, args: list[Any], named: dict[str, Any]
+    ) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name, nodes = node.func.attr, [node.func.value, *node.args]
+        if name == "size" and args == [0]:
+            self._set_role(node, "stack length")
+            return len(base)
+        function = getattr(type(base[0]), name, None)
+        if function is None:
+            raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")
+        return self._stacked(node, function, [base, *args], nodes, named)
+
+
+def is_stack(function: Any, node: ast.Call) -> bool:
+    """Whether a call is ``torch.stack`` of a list that is not written there item by item."""
+    import torch
+
+    if function is not torch.stack or not node.args:
+        return False
+    given = node.args[0]
+    if not isinstance(given, ast.List | ast.Tuple):
+        return True
+    return any(isinstance(one, ast.Starred) for one in given.elts)

@@ -1,0 +1,203 @@
+"""What Python and PyTorch do with lists of any length, in the words that programs may have.
+
+These functions are compiled like those of a program's file, into each place that uses them; `stacks` says
+where. Sums and largest ones of tensors are taken two by two, so that n of them have a depth of log n.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+with contextlib.suppress(ModuleNotFoundError):  # who has a program has PyTorch, too
+    import torch
+
+# Their text is read as that of programs is, so they are written with loops.
+
+
+def contains(one: Any, items: Sequence[Any]) -> bool:
+    """Return ``one in items``."""
+    for own in items:  # noqa: SIM110
+        if own == one:
+            return True
+    return False
+
+
+def total(items: Sequence[Any]) -> Any:
+    """Return the sum of numbers."""
+    found = 0
+    for one in items:
+        found = found + one
+    return found
+
+
+def smallest(items: Sequence[Any]) -> Any:
+    """Return the first of the smallest numbers."""
+    if len(items) == 0:
+        raise ValueError("min() of an empty list")
+    found = items[0]
+    for one in items:
+        found = min(found, one)
+    return found
+
+
+def largest(items: Sequence[Any]) -> Any:
+    """Return the first of the largest numbers."""
+    if len(items) == 0:
+        raise ValueError("max() of an empty list")
+    found = items[0]
+    for one in items:
+        found = max(found, one)
+    return found
+
+
+def ordered(items: Sequence[Any]) -> list[Any]:
+    """Return ``sorted(items)``: insertion, which keeps the order of equal ones."""
+    found: list[Any] = []
+    for one in items:
+        found.append(one)
+        at = len(found) - 1
+        while at > 0:
+            if found[at - 1] <= one:
+                break
+            found[at] = found[at - 1]
+            at = at - 1
+        found[at] = one
+    return found
+
+
+def repeated(items: Sequence[Any], times: int) -> list[Any]:
+    """Return ``items * times``."""
+    found: list[Any] = []
+    for _ in range(times):
+        for one in items:
+            found.append(one)
+    return found
+
+
+def turned(items: Sequence[Any]) -> list[Any]:
+    """Return ``items[::-1]``."""
+    found: list[Any] = []
+    for at in range(len(items) - 1, -1, -1):
+        found.append(items[at])
+    return found
+
+
+def extend(items: list[Any], others: Sequence[Any]) -> None:
+    """Do ``items.extend(others)``, which may be the same."""
+    many = len(others)
+    for at in range(many):
+        items.append(others[at])
+
+
+def insert(items: list[Any], place: int, one: Any) -> None:
+    """Do ``items.insert(place, one)``."""
+    at = len(items)
+    if place < 0:
+        place = max(0, place + at)
+    items.append(one)
+    while at > place:
+        items[at] = items[at - 1]
+        at = at - 1
+    items[at] = one
+
+
+# ---- Tensors of one shape, as torch.stack has them ----
+
+
+def added(items: Sequence[Any]) -> Any:
+    """Return the sum of tensors."""
+    if len(items) == 0:
+        raise ValueError("a sum of no tensors; give one at least")
+    level = items
+    while len(level) > 1:
+        above: list[Any] = []
+        for at in range(0, len(level) - 1, 2):
+            above.append(level[at] + level[at + 1])
+        if len(level) % 2 == 1:
+            above.append(level[len(level) - 1])
+        level = above
+    return level[0]
+
+
+def folded(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
+    """Return what an associative function of two makes of all: the largest, the smallest."""
+    if len(items) == 0:
+        raise ValueError("the largest or smallest of no tensors; give one at least")
+    level = items
+    while len(level) > 1:
+        above: list[Any] = []
+        for at in range(0, len(level) - 1, 2):
+            above.append(function(level[at], level[at + 1]))
+        if len(level) % 2 == 1:
+            above.append(level[len(level) - 1])
+        level = above
+    return level[0]
+
+
+def mean(items: Sequence[Any]) -> Any:
+    """Return the mean of tensors."""
+    return added(items) / len(items)
+
+
+def each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return a function of each tensor."""
+    return [function(one) for one in items]
+
+
+def each_before(function: Callable[[Any, Any], Any], items: Sequence[Any], other: Any) -> list[Any]:
+    """Return a function of each tensor and another value."""
+    return [function(one, other) for one in items]
+
+
+def each_behind(function: Callable[[Any, Any], Any], other: Any, items: Sequence[Any]) -> list[Any]:
+    """Return a function of another value and each tensor."""
+    return [function(other, one) for one in items]
+
+
+def each_of_both(
+    function: Callable[[Any, Any], Any], items: Sequence[Any], others: Sequence[Any]
+) -> list[Any]:
+    """Return a function of the tensors of two lists of one length."""
+    return [function(one, other) for one, other in zip(items, others, strict=True)]
+
+
+def softmax(items: Sequence[Any]) -> list[Any]:
+    """Return the softmax over a list of tensors."""
+    top = folded(torch.maximum, items)
+    powers = [torch.exp(one - top) for one in items]
+    whole = added(powers)
+    return [one / whole for one in powers]
+
+
+def log_softmax(items: Sequence[Any]) -> list[Any]:
+    """Return the logarithms of the softmax over a list of tensors."""
+    top = folded(torch.maximum, items)
+    whole = top + torch.log(added([torch.exp(one - top) for one in items]))
+    return [one - whole for one in items]
+
+
+def weighted(weights: Sequence[Any], items: Sequence[Any]) -> Any:
+    """Return ``weights @ items``: weights are numbers as tensors."""
+    return added([weight * one for weight, one in zip(weights, items, strict=True)])
+
+
+def best(items: Sequence[Any]) -> int:
+    """Return where the first of the largest numbers, each a tensor, is."""
+    values = [one.item() for one in items]
+    found = 0
+    for at, value in enumerate(values):
+        if value > values[found]:
+            found = at
+    return found
+
+
+def numbers(items: Sequence[Any]) -> list[float]:
+    """Return tensors of one number as numbers."""
+    return [one.item() for one in items]
+
+
+def extreme(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> tuple[Any, None]:
+    """Return the largest or smallest of tensors as ``max(dim=0)`` does, but where they are."""
+    return folded(function, items), None

@@ -1,0 +1,46 @@
+"""Which tensors a program's text may change by ``x += y``, as if it made a new one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_HELD = 3  # by `_known`, by a parameter, and by what counts
+
+
+class Ownership:
+    """Tensors that operations made, and which of them share their memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+        self._sharing: dict[int, set[int]] = {}
+
+    def clear(self) -> None:
+        """Forget all, between samples."""
+        self._known.clear()
+        self._sharing.clear()
+
+    def note(self, function: Callable[..., Any], results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Note what an operation has made of its operands."""
+        given = {id(one) for one in operands}
+        for one in (*results, *operands):
+            if id(one) in given and getattr(function, "__name__", "") == "as_tensor":
+                continue
+            self._sharing.setdefault(one.untyped_storage().data_ptr(), set()).add(id(one))
+            if id(one) not in given:
+                self._known[id(one)] = one
+
+    def is_alone(self, tensor: Any, allowed: int) -> bool:
+        """Whether nothing but one variable can see a change of a tensor.
+
+        Parameters
+        ----------
+        tensor : Tensor
+        allowed : int
+            References to it that the caller knows of, its own among them.
+        """
+        if id(tensor) not in self._known:
+            return False
+        sharing = self._sharing[tensor.untyped_storage().data_ptr()]
+        return sharing == {id(tensor)} and sys.getrefcount(tensor) <= allowed + _HELD
