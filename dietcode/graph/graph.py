@@ -89,14 +89,21 @@ class Graph:
     sizes: dict[str, Extent] = field(default_factory=dict)
 
     def add_input(self, name: str, type_: TensorType) -> str:
-        """Add what a call gives."""
+        """Add what a call gives; a GraphError where the name is taken."""
+        self._check_free(name)
         self.inputs[name] = self.types[name] = type_
         return name
 
     def add_weight(self, name: str, type_: TensorType) -> str:
-        """Add what the file of weights gives."""
+        """Add what the file of weights gives; a GraphError where the name is taken."""
+        self._check_free(name)
         self.weights[name] = self.types[name] = type_
         return name
+
+    def _check_free(self, *names: str) -> None:
+        taken = [one for one in names if one in self.types]
+        if taken:
+            raise GraphError(f"{clip(taken[0])} is there already; allowed: a name once")
 
     def add(
         self, operator: str, *operands: Value, source: str = "", name: str = "", **attributes: Any

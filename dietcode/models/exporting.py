@@ -25,8 +25,8 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, fused attention is taken apart, and the program remembers the names of its `Dim`s. The module
-    itself, and the names in its ``state_dict``, stay as they are.
+    length, ``torch.cdist`` takes any number of rows, fused attention is taken apart, and the program
+    remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are.
 
     Parameters
     ----------
@@ -111,6 +111,22 @@ def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
     return forward
 
 
+def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.cdist`` without its choice by size, over 25 rows or not, which would bound the rows."""
+
+    def compute(
+        x1: Any,
+        x2: Any,
+        p: float = 2.0,
+        compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+    ) -> Any:
+        if compute_mode == "use_mm_for_euclid_dist_if_necessary":
+            compute_mode = "donot_use_mm_for_euclid_dist"
+        return cdist(x1, x2, p, compute_mode)
+
+    return compute
+
+
 @contextmanager
 def _replaced(module: Any) -> Iterator[None]:
     """Let layers of a module do what can be exported, for as long as this lasts."""
@@ -120,10 +136,11 @@ def _replaced(module: Any) -> Iterator[None]:
     from dietcode.models.recurrent_operator import CELLS, replaced_forward
 
     changed = []
-    fused = torch.backends.mha.get_fastpath_enabled()
+    fused, distances = torch.backends.mha.get_fastpath_enabled(), torch.cdist
     looks_at_mask = getattr(transformer, "_detect_is_causal_mask", None)
     try:
         # It looks at a mask's values; without it the mask is applied as it is.
+        torch.cdist = _distances(torch.cdist)
         transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
         for layer in module.modules():
             if type(layer) in CELLS:
@@ -137,6 +154,7 @@ def _replaced(module: Any) -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+        torch.cdist = distances
         transformer._detect_is_causal_mask = looks_at_mask
         for layer in changed:
             del layer.forward

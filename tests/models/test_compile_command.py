@@ -121,7 +121,8 @@ def test_it_runs_without_torch_and_without_a_compiler(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "found.npz")
+    with np.load(tmp_path / "found.npz") as arrays:
+        found = dict(arrays)
     for number, x in given.items():
         for name, right in _right(program[1], x).items():
             _assert_near(found[f"{name}{number}"], right)

@@ -109,7 +109,8 @@ def test_from_a_cell_to_states(tmp_path: Path, compiled: Any) -> None:
     x = np.random.default_rng(3).standard_normal((60, 12)).astype(np.float32)
     np.savez(tmp_path / "given.npz", children=children, x=x)
     _run("-c", _RUN, bundle, tmp_path / "given.npz", tmp_path / "found.npz", torch=False)
-    found = np.load(tmp_path / "found.npz")
+    with np.load(tmp_path / "found.npz") as arrays:
+        found = dict(arrays)
     wanted = module_of(file).tree(random_structure(8, 60, 2, is_dag=True), x, all_nodes=True)
     for name, right in zip(found, wanted, strict=True):
         assert found[name].shape == right.shape

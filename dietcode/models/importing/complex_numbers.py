@@ -46,6 +46,7 @@ _EACH = {
     *("clone.default", "contiguous.default", "alias.default", "detach.default", "_to_copy.default"),
     *("neg.default", "sum.dim_IntList", "sum.default", "mean.dim", "mean.default", "cumsum.default"),
     *("where.self", "constant_pad_nd.default", "lift_fresh_copy.default", "unfold.default"),
+    *("copy.default", "slice_scatter.default", "select_scatter.default", "index_put.default"),
 }
 # Products: the sum of those of the parts, by the rule for real tensors.
 _PRODUCTS = {"mul.Tensor", "mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default"}
@@ -231,6 +232,25 @@ def _product(m: Importer, multiply: _Multiply, first: Any, second: Any, fake: An
     real = _plus(m, multiply(x.real, y.real), multiply(x.imaginary, y.imaginary), "sub")
     imaginary = _plus(m, multiply(x.real, y.imaginary), multiply(x.imaginary, y.real))
     return paired(m, real, imaginary, fake)
+
+
+@complex_rule(
+    *("zeros.default", "new_zeros.default", "zeros_like.default"),
+    *("empty.memory_format", "new_empty.default", "empty_like.default"),
+)
+def _zeros(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
+    return paired(m, 0.0, 0.0, fake)
+
+
+@complex_rule("ones.default", "new_ones.default", "ones_like.default")
+def _ones(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
+    return paired(m, 1.0, 0.0, fake)
+
+
+@complex_rule("full.default", "new_full.default", "full_like.default")
+def _full(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
+    value = pair_of(m, a["fill_value"])
+    return paired(m, value.real, value.imaginary, fake)
 
 
 @complex_rule("add.Tensor")

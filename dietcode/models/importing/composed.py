@@ -6,23 +6,53 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dietcode.graph.tensor_type import axis_of
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.spelled_out import arc_tangent
 
 
+def _read(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
+    return str(m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
+
+
+def _log_plus_one(m: Importer, x: str) -> str:
+    """Return log(1 + x) to the last digits of small x too: what 1 + x rounds away is multiplied back.
+
+    Source: W. Kahan, as in D. Goldberg, "What every computer scientist should know about floating-point
+    arithmetic" (1991), Theorem 4.
+    """
+    whole = m.add("add", x, 1.0)
+    apart = m.add("sub", whole, 1.0)
+    is_small = m.add("equal", apart, 0.0)
+    # Where 1 + x is infinite or 0 there is nothing to bring back.
+    is_plain = m.add("or", m.add("equal", whole, 0.0), m.add("equal", whole, math.inf))
+    divisor = m.add("where", m.add("or", is_small, is_plain), 1.0, apart, dtype=m.type(x).dtype)
+    log = m.add("log", whole)
+    found = m.add("where", is_plain, log, m.add("mul", log, m.add("div", x, divisor)))
+    return m.add("where", is_small, x, found)
+
+
+def _exp_minus_one(m: Importer, x: str) -> str:
+    """Return exp(x) - 1 to the last digits of small x too, by the hyperbolic tangent of half of it."""
+    half = m.add("tanh", m.add("mul", x, 0.5))
+    near = m.add("div", m.add("mul", half, 2.0), m.add("sub", 1.0, half))
+    is_near = m.add("less", m.add("abs", x), 0.5)
+    return m.add("where", is_near, near, m.add("sub", m.add("exp", x), 1.0))
+
+
 @rule("aten.log1p.default")
 def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("log", m.add("add", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), 1.0))
+    return _log_plus_one(m, _read(m, a, fake))
 
 
 @rule("aten.expm1.default")
 def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", m.add("exp", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))), 1.0)
+    return _exp_minus_one(m, _read(m, a, fake))
 
 
 def _logarithm(base: float) -> Rule:
     def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        natural = m.add("log", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
+        natural = m.add("log", _read(m, a, fake))
         return m.add("mul", natural, 1 / math.log(base))
 
     return translate
@@ -32,24 +62,27 @@ rule("aten.log2.default")(_logarithm(2))
 rule("aten.log10.default")(_logarithm(10))
 
 
-def _hyperbolic(sign: str, halved: bool) -> Rule:
-    """Return a rule for a sum or difference of an exponential and its inverse."""
+@rule("aten.sinh.default")
+def _hyperbolic_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = _read(m, a, fake)
+    size = _exp_minus_one(m, m.add("abs", x))
+    # (e - 1/e)/2 of e = 1 + size; where e overflows the quotient would be no number
+    inverse = m.add("div", 1.0, m.add("add", size, 1.0))
+    both = m.add("sub", m.add("add", size, 1.0), inverse)
+    near = m.add("add", size, m.add("mul", size, inverse))
+    is_near = m.add("less", size, 1.0)
+    return m.add("mul", m.add("sign", x), m.add("mul", m.add("where", is_near, near, both), 0.5))
 
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
-        both = m.add(sign, m.add("exp", x), m.add("exp", m.add("neg", x)))
-        return m.add("mul", both, 0.5) if halved else both
 
-    return translate
-
-
-rule("aten.sinh.default")(_hyperbolic("sub", halved=True))
-rule("aten.cosh.default")(_hyperbolic("add", halved=True))
+@rule("aten.cosh.default")
+def _hyperbolic_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = _read(m, a, fake)
+    return m.add("mul", m.add("add", m.add("exp", x), m.add("exp", m.add("neg", x))), 0.5)
 
 
 def _arc_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
     """Return the angle of a sine, by the tangent of half of it."""
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    x = _read(m, a, fake)
     cosine = m.add("sqrt", m.add("mul", m.add("sub", 1.0, x), m.add("add", 1.0, x)))
     return m.add("mul", m.add("atan", m.add("div", x, m.add("add", cosine, 1.0))), 2.0)
 
@@ -64,17 +97,17 @@ def _arc_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.exp2.default")
 def _exp2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("exp", m.add("mul", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), math.log(2)))
+    return m.add("exp", m.add("mul", _read(m, a, fake), math.log(2)))
 
 
 @rule("aten.erfc.default", "aten.special_erfc.default")
 def _erfc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", 1.0, m.add("erf", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))))
+    return m.add("sub", 1.0, m.add("erf", _read(m, a, fake)))
 
 
 @rule("aten.tan.default")
 def _tan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    x = _read(m, a, fake)
     return m.add("div", m.add("sin", x), m.add("cos", x))
 
 
@@ -91,23 +124,25 @@ def _hypot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.asinh.default")
 def _area_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    x = _read(m, a, fake)
     size = m.add("abs", x)  # the sum of a negative number and its root would lose digits
-    root = m.add("sqrt", m.add("add", m.add("square", x), 1.0))
-    return m.add("mul", m.add("sign", x), m.add("log", m.add("add", size, root)))
+    root = m.add("add", m.add("sqrt", m.add("add", m.add("square", x), 1.0)), 1.0)
+    beyond = m.add("add", size, m.add("mul", size, m.add("div", size, root)))
+    return m.add("mul", m.add("sign", x), _log_plus_one(m, beyond))
 
 
 @rule("aten.acosh.default")
 def _area_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    x = _read(m, a, fake)
     roots = [m.add("sqrt", m.add("add", x, one)) for one in (-1.0, 1.0)]
     return m.add("log", m.add("add", x, m.add("mul", *roots)))
 
 
 @rule("aten.atanh.default")
 def _area_tangent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
-    return m.add("mul", m.add("log", m.add("div", m.add("add", 1.0, x), m.add("sub", 1.0, x))), 0.5)
+    x = _read(m, a, fake)
+    beyond = m.add("div", m.add("mul", x, 2.0), m.add("sub", 1.0, x))
+    return m.add("mul", _log_plus_one(m, beyond), 0.5)
 
 
 def _is_negative(m: Importer, x: str) -> str:
@@ -125,7 +160,7 @@ def _signbit(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.copysign.Tensor", "aten.copysign.Scalar")
 def _copysign(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    size, other = m.add("abs", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))), m.value(a["other"])
+    size, other = m.add("abs", _read(m, a, fake)), m.value(a["other"])
     if isinstance(other, str):
         return m.add("where", _is_negative(m, other), m.add("neg", size), size)
     return m.add("neg", size) if other is not None and math.copysign(1.0, other) < 0 else size
@@ -136,3 +171,34 @@ def _ldexp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     dtype = dtype_name(fake.dtype)
     power = m.add("pow", 2.0, m.cast(m.tensor(a["other"]), dtype))
     return m.add("mul", m.cast(m.tensor(a["self"]), dtype), power)
+
+
+@rule("aten.logcumsumexp.default")
+def _log_cumulative_sum(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return logarithms of the sums of exponentials up to each position, by spans that double in length.
+
+    Each sum is taken beside its own greatest term, so that it neither overflows nor vanishes.
+    """
+    x = _read(m, a, fake)
+    if not m.rank(x):
+        return x
+    axis = axis_of(a["dim"], m.rank(x))
+    length = m.type(x).shape[axis]
+    _, most = length.bounds(m.graph.ranges)
+    span = 1
+    while span < most:
+        pads = [(0, 0)] * m.rank(x)
+        pads[axis] = (span, 0)
+        earlier = m.slice(m.add("pad", x, pads=tuple(pads), value=-math.inf), axis, 0, length)
+        x = _log_of_both(m, x, earlier)
+        span *= 2
+    return x
+
+
+def _log_of_both(m: Importer, x: str, y: str) -> str:
+    greatest = m.add("maximum", x, y)
+    # beside an infinite term nothing is to be told apart
+    is_infinite = m.add("equal", m.add("abs", greatest), math.inf)
+    base = m.add("where", is_infinite, 0.0, greatest, dtype=m.type(x).dtype)
+    total = m.add("add", *(m.add("exp", m.add("sub", one, base)) for one in (x, y)))
+    return m.add("where", is_infinite, greatest, m.add("add", base, m.add("log", total)))

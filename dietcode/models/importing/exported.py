@@ -17,6 +17,7 @@ from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import (  # noqa: F401 - rules
+    bags,
     composed,
     fourier,
     grids,
@@ -26,6 +27,7 @@ from dietcode.models.importing import (  # noqa: F401 - rules
     pooling,
     resizing,
     scattering,
+    strides,
 )
 from dietcode.models.importing.complex_numbers import (
     ComplexPair,
@@ -105,14 +107,15 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     found = Dimensions(program, guards, names, ranges)
     graph = Graph(name, found.ranges)
     importer = Importer(graph, Symbols(found.symbols, program.range_constraints))
-    weights = _add_inputs(program, importer)
+    named = _input_names(program)
+    weights = _add_inputs(program, importer, named)
     problems: dict[str, None] = {}
     returned = _import_nodes(importer, program.graph_module, problems)
     results = [] if problems else _outputs(importer, returned)
     if problems:
         raise ModelError(listed(list(problems)))
     graph.signature = described_tree(
-        program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program), results
+        program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program, named), results
     )
     graph.without_unused()
     weights.update(importer.constants)
@@ -176,8 +179,8 @@ def _refuse_mutations(program: Any) -> None:
         )
 
 
-def _add_inputs(program: Any, importer: Importer) -> Weights:
-    """Add what calls and the file of weights give; returns the weights."""
+def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> Weights:
+    """Add what calls, by their names in the graph, and the file of weights give; returns the weights."""
     signature, weights = program.graph_signature, {}
     stored = {
         **signature.inputs_to_parameters,
@@ -207,8 +210,22 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
                 importer.graph.add_weight(key, type_)
             importer.values[node.name] = key
         else:
-            importer.values[node.name] = importer.graph.add_input(node.name, type_)
+            importer.values[node.name] = importer.graph.add_input(named[node.name], type_)
     return weights
+
+
+def _input_names(program: Any) -> dict[str, str]:
+    """Return the name in the graph of each input: its own, unless a weight has it."""
+    signature = program.graph_signature
+    weights = {*program.state_dict, *program.constants}
+    found: dict[str, str] = {}
+    for name in signature.user_inputs:
+        if isinstance(name, str):
+            own = name
+            while own in weights or own in found.values():
+                own += "_"
+            found[name] = own
+    return found
 
 
 def source_of(node: Any) -> str:
@@ -330,7 +347,7 @@ def _arguments(node: Any) -> dict[str, Any]:
     return {one.name: given.get(one.name, one.default_value) for one in schema}
 
 
-def _argument_trees(program: Any) -> list[Any]:
+def _argument_trees(program: Any, named: Mapping[str, str]) -> list[Any]:
     """Return for each leaf of the arguments its name, None, or a constant's tree."""
     found: list[Any] = []
     for spec in program.graph_signature.input_specs:
@@ -344,7 +361,7 @@ def _argument_trees(program: Any) -> list[Any]:
                 )
             found.append(None if value is None else {"constant": value})
         elif type(spec.arg).__name__ == "TensorArgument":
-            found.append(spec.arg.name)
+            found.append(named[spec.arg.name])
         else:
             raise ModelError(f"{spec.arg.name}: a dynamic number; allowed: tensors, as torch.tensor(number)")
     return found

@@ -209,33 +209,12 @@ def _select_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _between(m, x, axis, start, start + 1, wide)
 
 
-@rule(
-    "aten._embedding_bag.default",
-    "aten._embedding_bag_forward_only.default",
-    "aten.embedding_bag.padding_idx",
-)
-def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    """Sums or means of rows of a table, of bags that follow each other in a list of positions."""
-    modes = {0: "sum", 1: "mean"}
-    if a["mode"] not in modes or (a["padding_idx"] or -1) >= 0 or a["include_last_offset"]:
-        raise GraphError(
-            "this embedding_bag; allowed: sum and mean, without padding_idx, include_last_offset"
-        )
-    weight, positions, offsets = (m.tensor(a[key]) for key in ("weight", "indices", "offsets"))
-    rows = m.add("take", weight, positions, axis=0)
-    if a["per_sample_weights"] is not None:
-        own = m.tensor(a["per_sample_weights"])
-        rows = m.add("mul", rows, m.reshape(own, (*m.type(own).shape, ONE)))
-    (length,), (bags,) = m.type(positions).shape, m.type(offsets).shape
-    number = m.reshape(m.add("arange", stop=length, dtype=m.type(offsets).dtype), (length, ONE))
-    begun = m.add("cast", m.add("less_equal", offsets, number), dtype="int64")
-    bag = m.add("sub", m.add("sum", begun, axes=(1,)), 1)
-    width, dtype = m.type(weight).shape[1], m.type(weight).dtype
-    zeros = m.add("full", shape=(bags, width), value=0.0, dtype=dtype)
-    total = m.add("scatter_points", zeros, rows, bag, by="add")
-    if modes[a["mode"]] == "mean":
-        none = m.add("full", shape=(bags,), value=0.0, dtype=dtype)
-        ones = m.add("full", shape=(length,), value=1.0, dtype=dtype)
-        counts = m.add("maximum", m.add("scatter_points", none, ones, bag, by="add"), 1.0)
-        total = m.add("div", total, m.reshape(counts, (bags, ONE)))
-    return total, None, None, None
+@rule("aten.masked_scatter.default")
+def _masked_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return a tensor with the elements of another, in their order, where truth values hold."""
+    shape = m.symbols_shape(fake.shape)
+    x, mask = (m.add("expand", m.tensor(a[key]), shape=shape) for key in ("self", "mask"))
+    source = flattened(m, m.tensor(a["source"]), 0, m.rank(m.tensor(a["source"])) - 1)
+    flat = flattened(m, mask, 0, len(shape) - 1)
+    number = m.add("maximum", m.add("sub", m.add("cumsum", m.cast(flat, "int64"), axis=0), 1), 0)
+    return m.add("where", mask, m.reshape(m.add("take", source, number, axis=0), shape), x)
