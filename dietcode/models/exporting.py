@@ -26,7 +26,8 @@ def export(
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
     length, ``torch.cdist`` takes any number of rows, fused attention is taken apart, and the program
-    remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are.
+    remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they
+    are.
 
     Parameters
     ----------
