@@ -122,7 +122,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.mark.timeout(900)  # two tuning runs, and a dozen processes that import the compiler
 def test_the_tutorial_is_done(terminal: Terminal) -> None:
-    """All of it in `make test-long`; else what needs one tuning run, and each of the others is still known."""
+    """All of it in `make test-long`; else what needs one tuning run."""
     found = blocks(PAGE)
     wrong: list[str] = []
     left_out: set[str] = set()
