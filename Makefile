@@ -15,15 +15,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: docs-tables tables demo test test-long pytest durations lint docs pages evidence figures secrets clean
 
-# pip runs again when the metadata, the constraints or the extras change.
+# pip runs again when the metadata, the constraints or the extras change. The one that comes with Python may be years
+# old, and then takes twice as long as today's.
 comma := ,
+PIP_INSTALL := python -m pip install --quiet --no-compile --disable-pip-version-check
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 LAUNCHER := dietcode/runtime/launcher.so
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is needed; run make PYTHON=/path/to/python3")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	test -x $(BIN)/python || { $(PYTHON) -m venv $(VENV) && $(BIN)/$(PIP_INSTALL) --upgrade pip; }
+	$(BIN)/$(PIP_INSTALL) -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
 # Installing compiles it; here it is compiled again where the source is newer.

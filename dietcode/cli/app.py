@@ -5,12 +5,14 @@ Exit status: 0 done, 1 the operation failed, 2 the request was wrong. Errors are
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from dietcode._version import __version__
 from dietcode.cli import key, remote
@@ -51,11 +53,17 @@ RecordsServer = Annotated[
 _INTERRUPTED = 130
 
 
+@functools.cache
+def commands() -> Any:
+    """Return what ``app`` declares, as one command with all below it; it takes 30 ms to read them."""
+    return typer.main.get_command(app)
+
+
 def run() -> None:
     """Run the command line and turn every designed error into one line and an exit status."""
     try:
         check_command_owner()
-        status = app(standalone_mode=False)
+        status = commands()(standalone_mode=False)
         if status == _INTERRUPTED:  # Typer turns Ctrl-C into a value
             raise KeyboardInterrupt
     except DietCodeError as error:

@@ -106,25 +106,10 @@ def insert(items: list[Any], place: int, one: Any) -> None:
 # ---- Tensors of one shape, as torch.stack has them ----
 
 
-def added(items: Sequence[Any]) -> Any:
-    """Return the sum of tensors."""
-    if len(items) == 0:
-        raise ValueError("a sum of no tensors; give one at least")
-    level = items
-    while len(level) > 1:
-        above: list[Any] = []
-        for at in range(0, len(level) - 1, 2):
-            above.append(level[at] + level[at + 1])
-        if len(level) % 2 == 1:
-            above.append(level[len(level) - 1])
-        level = above
-    return level[0]
-
-
 def folded(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
-    """Return what an associative function of two makes of all: the largest, the smallest."""
+    """Return what an associative function of two makes of all: the sum, the largest, the smallest."""
     if len(items) == 0:
-        raise ValueError("the largest or smallest of no tensors; give one at least")
+        raise ValueError("a sum, a largest or a smallest of no tensors; give one at least")
     level = items
     while len(level) > 1:
         above: list[Any] = []
@@ -134,6 +119,11 @@ def folded(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
             above.append(level[len(level) - 1])
         level = above
     return level[0]
+
+
+def added(items: Sequence[Any]) -> Any:
+    """Return the sum of tensors."""
+    return folded(torch.add, items)
 
 
 def mean(items: Sequence[Any]) -> Any:

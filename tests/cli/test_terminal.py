@@ -12,11 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer.main
 from rich.cells import cell_len
 from small_libraries import built
 
-from dietcode.cli.app import app
+from dietcode.cli.app import commands
 from dietcode.cli.groups import GROUPS
 from dietcode.cli.progress import ProgressBars
 from dietcode.cli.remote import _print_jobs
@@ -123,7 +122,7 @@ def test_no_bar_pulses_after_the_end(monkeypatch: pytest.MonkeyPatch, fails: boo
 
 
 def test_every_command_is_in_one_group() -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = commands()
     assert {one.rich_help_panel for one in command.commands.values()} == set(GROUPS)
 
 
@@ -132,7 +131,7 @@ def test_help_lists_commands_by_group(inside: Any) -> None:
     heads = [text.index(f"\n{group}:\n") for group in GROUPS]
     assert heads == sorted(heads) and "\nCommands:" not in text
     assert heads[0] < text.index("\n  tune ") < heads[1] < text.index("\n  submit ") < heads[2]
-    command: Any = typer.main.get_command(app)
+    command: Any = commands()
     for name in command.commands:
         assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1, name
     assert max(map(len, text.splitlines())) <= 80

@@ -50,9 +50,11 @@ _TUNED = (ONE_VARIABLE, TWO_VARIABLES) if os.environ.get("DIETCODE_TEST_LONG") e
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without a browser nothing is tuned for it; `docs/test_tutorial.py` tunes on a server in any case."""
     lacks = what_lacks()
-    for item in items:
-        if lacks and "dashboard" in item.path.parts and "browser" in getattr(item, "fixturenames", ()):
+    for item in items if lacks else ():
+        wanted = {"browser", "server"} & set(getattr(item, "fixturenames", ()))
+        if "dashboard" in item.path.parts and wanted:
             item.add_marker(pytest.mark.skip(reason=lacks))
 
 

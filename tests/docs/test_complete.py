@@ -36,9 +36,7 @@ def text(built: Path) -> Any:
 
 
 def test_every_command_and_option(text: Any) -> None:
-    import typer.main
-
-    from dietcode.cli.app import app
+    from dietcode.cli.app import commands
 
     page = text("cli")
     num_options = 0
@@ -59,7 +57,7 @@ def test_every_command_and_option(text: Any) -> None:
             about = " ".join((param.help or "").partition("[default:")[0].split()).replace("`", "")
             assert about in section, f"{path}: {about}"
 
-    look("dietcode", typer.main.get_command(app))
+    look("dietcode", commands())
     assert num_options > 60
 
 

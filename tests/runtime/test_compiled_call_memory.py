@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import threading
 import tracemalloc
 import weakref
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm_ffi
 from needs import of_extra
+from sanitized import sanitized_library
 from small_libraries import SAFE_ERROR, block_data, built, built_of, draw, error, expected
 
 import dietcode
@@ -164,34 +163,9 @@ def test_many_threads_and_shapes_that_are_forgotten(monkeypatch: pytest.MonkeyPa
     assert len(library._shapes) <= 3 and len(library._compiled_shapes) <= 12
 
 
-def _file_of(library: str) -> str:
-    """Where the compiler has a library."""
-    command = ["cc", f"-print-file-name={library}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def test_all_ways_of_a_call_under_a_sanitizer(tmp_path: Path) -> None:
     """No byte is read or written beside those of the call's own memory, whatever NumPy's tensors are."""
-    made = tmp_path / "compiled_call.abi3.so"
-    command = [
-        "cc",
-        "-std=c11",
-        "-g",
-        "-O1",
-        "-fPIC",
-        "-shared",
-        "-fsanitize=address,undefined",
-        "-Wall",
-        "-Wextra",
-    ]
-    command += ["-Werror", "-fno-sanitize-recover=undefined", f"-I{sysconfig.get_path('include')}"]
-    command += [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
-    (tmp_path / "empty.c").write_text("")
-    probe = subprocess.run([*command, tmp_path / "empty.c", "-o", made], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("this machine's compiler has no -fsanitize=address,undefined")
-    subprocess.run([*command, *sorted(CALL_SOURCES.glob("*.c")), "-o", made], check=True)
-    preloaded = [_file_of("libasan.so"), _file_of("libstdc++.so.6")]  # whose exceptions it has to know of
+    made, env = sanitized_library(tmp_path, CALL_SOURCES, "compiled_call.abi3.so")
     script = """
 import importlib.machinery, importlib.util, sys
 import numpy as np
@@ -243,7 +217,7 @@ for _ in range(50):
     f, library = library.bind(W=packed), dietcode.load(sys.argv[2], num_threads=1)
 print("right")
 """
-    options = {"LD_PRELOAD": " ".join(preloaded), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    options = env | {"PYTHONMALLOC": "malloc"}
     done = subprocess.run(
         [
             sys.executable,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import tvm_ffi.libinfo
 from fresh_process import PRELUDE, python
 from needs import of_extra
+from sanitized import run_sanitized
 from small_libraries import built
 
 import dietcode
@@ -34,45 +33,19 @@ def ticks(task):
 QUIET = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "3"}
 
 
-def tame() -> None:
-    """Addresses that are drawn from too far apart are more than older sanitizers can take."""
-    ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE; where it is refused it may go well still
-
-
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_many_calls_at_once_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     """Each element of each loop is written once, errors reach their caller, and a forked child calls too."""
     options = [] if "address" in sanitizer else ["without a fork"]
-    run_sanitized(tmp_path, sanitizer, compile_launcher.SOURCES, "stress.c", options)
+    run_sanitized(tmp_path, sanitizer, compile_launcher.SOURCES, HERE / "stress.c", options)
 
 
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_loops_over_structures_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     """Structures that are none, very wide, very deep or random stay in their memory; so do programs."""
-    run_sanitized(tmp_path, sanitizer, compile_launcher.LOOP_SOURCES, "loops_stress.c", [])
-
-
-def run_sanitized(folder: Path, sanitizer: str, sources: Path, main: str, options: list[str]) -> None:
-    """Compile a program with the C code of a folder and a sanitizer, and run it."""
-    compiler, program = (
-        ["cc", "-std=c11", "-g", "-O1", "-pthread", f"-fsanitize={sanitizer}"],
-        folder / "stress",
-    )
-    (folder / "empty.c").write_text("int main(void) { return 0; }")
-    probe = subprocess.run([*compiler, folder / "empty.c", "-o", program], capture_output=True, check=False)
-    found = probe.returncode == 0 and subprocess.run([program], preexec_fn=tame, check=False).returncode == 0
-    if not found:
-        pytest.skip(f"this machine's compiler has no -fsanitize={sanitizer}")
-    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
-    flags = ["-Wall", "-Wextra", "-Werror", *(f"-I{path}" for path in tvm_ffi.libinfo.include_paths())]
-    flags += [f"-I{sources}", f"-Wl,-rpath,{library.parent}"]
-    code = [HERE / main, *sorted(sources.glob("*.c"))]
-    subprocess.run([*compiler, *flags, *code, library, "-o", program, "-ldl", "-lm"], check=True)
-    command = [program, *options]
-    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120, preexec_fn=tame)
-    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-3000:]
+    run_sanitized(tmp_path, sanitizer, compile_launcher.LOOP_SOURCES, HERE / "loops_stress.c", [])
 
 
 def test_each_library_has_its_own_number_of_threads() -> None:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
-from dietcode.cli.app import app
+from dietcode.cli.app import commands
 from reference.markdown import code, prose, table
 
 _DEFAULT = re.compile(r"\s*\[default: (.+?)\]")
@@ -18,7 +16,7 @@ _TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
 
 def tree() -> Iterator[tuple[str, Any]]:
     """``("records export", command)`` for each command, groups left out, by name."""
-    yield from _below("", typer.main.get_command(app))
+    yield from _below("", commands())
 
 
 def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -43,7 +43,8 @@ static void call(Workplace *w, const Case *one, int64_t max_steps) {
     return;
   }
   must(w->ending == DONE && w->num_words == one->num_results, "how a call ends");
-  must(memcmp(w->output_room.data, one->results, one->num_results * sizeof *one->results) == 0, "what comes out");
+  size_t size = one->num_results * sizeof *one->results;
+  must(size == 0 || memcmp(w->output_room.data, one->results, size) == 0, "what comes out");
 }
 
 static void *work(void *number) {

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tvm_ffi.libinfo
 from fresh_process import python
 from hand_programs import (
     ENCODE,
@@ -23,6 +21,7 @@ from hand_programs import (
     load,
     write_program,
 )
+from sanitized import sanitized_library
 
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError
@@ -244,15 +243,7 @@ def test_descriptions_with_other_numbers(tmp_path: Path) -> None:
 
 def test_random_programs_under_a_sanitizer(tmp_path: Path) -> None:
     """No byte beside the machine's own is read or written, and all of it is given back."""
-    made = tmp_path / "loops.so"
-    command = ["cc", "-std=c11", "-g", "-O1", "-fPIC", "-shared", "-fsanitize=address,undefined", "-Wall"]
-    command += ["-Wextra", "-Werror", "-fno-sanitize-recover=undefined", "-pthread"]
-    command += [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
-    (tmp_path / "empty.c").write_text("")
-    probe = subprocess.run([*command, tmp_path / "empty.c", "-o", made], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("this machine's compiler has no -fsanitize=address,undefined")
-    subprocess.run([*command, *sorted(LOOP_SOURCES.glob("*.c")), "-o", made, "-lm"], check=True)
+    made, env = sanitized_library(tmp_path, LOOP_SOURCES, "loops.so")
     script = """
 import sys
 from pathlib import Path
@@ -264,14 +255,6 @@ from test_program_reading import run_mutated
 print(len([run_mutated(seed, Path(folder) / str(seed)) for seed in range(100, 200)]))
 """
     here = Path(__file__).parent
-    preloaded = [
-        subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        for name in ("libasan.so", "libstdc++.so.6")
-    ]
-    env = {
-        "LD_PRELOAD": " ".join(one.stdout.strip() for one in preloaded),
-        "ASAN_OPTIONS": "detect_leaks=0",
-    }
     paths = [here, here.parent, here.parents[1]]
     ends = python(script, made, tmp_path / "programs", *paths, env=env, timeout_secs=120)
     assert int(ends) == 100

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sysconfig
 from array import array
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import tvm_ffi.libinfo
 from fresh_process import python
 from hand_programs import (
     HALF,
@@ -27,7 +24,7 @@ from hand_programs import (
     load,
     random_tree,
 )
-from test_launcher import run_sanitized
+from sanitized import run_sanitized, sanitized_library
 
 from dietcode.runtime.compile_launcher import CALL_SOURCES, LOOP_SOURCES
 from dietcode.runtime.compiled import CompiledCall
@@ -101,7 +98,7 @@ def test_threads_call_one_machine(tmp_path: Path, sanitizer: str, monkeypatch: p
     assert 0 < failed < sum(map(len, cases))
     (tmp_path / "machine.bin").write_bytes(written.tobytes())
     main = Path(__file__).with_name("machine_stress.c")
-    run_sanitized(tmp_path, sanitizer, LOOP_SOURCES, str(main), [str(tmp_path / "machine.bin")])
+    run_sanitized(tmp_path, sanitizer, LOOP_SOURCES, main, [str(tmp_path / "machine.bin")])
 
 
 _READ = """
@@ -124,24 +121,8 @@ print("right")
 
 
 def test_the_reader_of_instances_under_a_sanitizer(tmp_path: Path) -> None:
-    made = tmp_path / "compiled_call.abi3.so"
-    command = ["cc", "-std=c11", "-g", "-O1", "-fPIC", "-shared", "-fsanitize=address,undefined"]
-    command += ["-fno-sanitize-recover=undefined", f"-I{sysconfig.get_path('include')}"]
-    command += [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
-    (tmp_path / "empty.c").write_text("")
-    probe = subprocess.run([*command, tmp_path / "empty.c", "-o", made], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("this machine's compiler has no -fsanitize=address,undefined")
-    subprocess.run([*command, *sorted(CALL_SOURCES.glob("*.c")), "-o", made], check=True)
-    files = [
-        subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        for name in ("libasan.so", "libstdc++.so.6")
-    ]
-    env = {
-        "LD_PRELOAD": " ".join(one.stdout.strip() for one in files),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-    }
+    made, env = sanitized_library(tmp_path, CALL_SOURCES, "compiled_call.abi3.so")
+    env["PYTHONMALLOC"] = "malloc"
     here = Path(__file__).parent
     done = python(_READ, made, here, here.parent, here.parents[1], env=env, timeout_secs=120)
     assert done.strip() == "right"
