@@ -138,7 +138,8 @@ def main() -> None:
     """Read the request, measure, and write the records."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
-    confine(MEMORY_BYTES, request["temporary"], readable=[Path(request["folder"])])
+    folder = Path(request["folder"])
+    confine(MEMORY_BYTES, request["temporary"], readable=[folder], starts_processes=False)
     out = os.fdopen(os.dup(1), "w")  # what a library prints goes elsewhere
     os.dup2(2, 1)
     try:
