@@ -51,7 +51,7 @@ def test_secrets_among_programs_are_said(
     assert [line.partition(",")[0] for line in said] == ["the data folder", "DIETCODE_SERVE_SIGNING_KEY"]
     with database.write() as session:
         tokens.create(session, "alice", ["read"], None)
-    with pytest.raises(RequestError, match="the data folder, .*, lies below "):
+    with pytest.raises(RequestError, match=r"the data folder, .*, lies below "):
         check_confined(here, database)
     assert unconfined(Settings(data_dir=tmp_path, jobs=False)) == ()
 
