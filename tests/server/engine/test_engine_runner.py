@@ -82,6 +82,8 @@ children = LocalChildren(CpuWorker(1))
 trace = str(children._handover.folder / "trace")
 mine = types.FunctionType(comet.__code__, {"__builtins__": __builtins__, "__name__": "__main__"})
 children._builders.submit(mine, trace).result(60)
+while not os.path.getsize(trace):
+    time.sleep(0.01)
 print(trace, flush=True)
 if sys.argv[1] == "itself":
     end_descendants()
