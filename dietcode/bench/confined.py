@@ -124,8 +124,10 @@ def _records(
     while line := process.stdout.readline(_MAX_LINE_CHARS):
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # it was ended within the line
+        if not isinstance(found, dict):
+            raise HaltedError("it wrote what is no record")
         if "error" in found:
             raise HaltedError(str(found["error"]))
         if "alone" in found:
