@@ -9,6 +9,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from dietcode import confinement
 from dietcode.confinement import kept_environment, landlock, possible, system_calls
 from dietcode.errors import CandidateError, TuningError
-from dietcode.measure.answers import read_answer
+from dietcode.measure.answers import read_answer, write_answer
 from dietcode.measure.apart import call_apart
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.handover import NO_ANSWER, Handover
@@ -272,10 +273,79 @@ def test_an_answer_of_a_child_runs_nothing(tmp_path: Path) -> None:
         read_answer(pickle.dumps((True, Runs(marker))))
     assert not marker.exists()
     result = TimeResult((1.0,), {"kernels": {"a": KernelFacts(1, 2, 3, 4)}})
-    assert read_answer(pickle.dumps((True, result))) == (True, result)
+    assert read_answer(write_answer(True, result)) == (True, result)
     for wrong in (b"", b"\x80", pickle.dumps(3), pickle.dumps((1, 2, 3)), pickle.dumps((False, {}))):
         with pytest.raises(ChildProcessError, match="no answer that can be read"):
             read_answer(wrong)
+
+
+def test_an_answer_of_a_child_alters_no_class() -> None:
+    kind = b"\x8c\x19dietcode.measure.requests\x8c\x0aTimeResult\x93"
+    named = b"cdietcode.measure.requests\nTimeResult\n"
+    altered = b"N}\x8c\x06failedK\x07s\x86b"  # a state that sets attributes
+    for record in (kind, named):
+        with pytest.raises(ChildProcessError, match="written with"):
+            read_answer(b"\x80\x05(\x88" + record + altered + b"t.")
+    assert TimeResult.failed("why").error == "why"
+
+
+def test_a_small_answer_takes_little_memory() -> None:
+    far = b"\x80\x05\x88r\xff\xff\xff\x7f\x88\x86."  # it has a table of 2^31 entries made
+    with pytest.raises(ChildProcessError, match="written with LONG_BINPUT"):
+        read_answer(far)
+    with pytest.raises(ChildProcessError, match="more than 1000000 values"):
+        read_answer(b"\x80\x05\x88(" + b"\x8f" * (1 << 20) + b"l\x86.")
+    assert read_answer(write_answer(True, b"x" * (1 << 24))) == (True, b"x" * (1 << 24))
+
+
+def start_one() -> str:
+    import os
+    import subprocess
+    import sys
+
+    found = []
+    for start in (os.fork, lambda: subprocess.run([sys.executable, "-c", "pass"], check=False)):
+        try:
+            if start() == 0:
+                os._exit(0)
+            found.append("started")
+        except PermissionError:
+            found.append("refused")
+    return " ".join(found)
+
+
+def renice(parent: int) -> str:
+    import os
+    import threading
+
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    found = []
+    for action in (
+        lambda: os.setpriority(os.PRIO_PROCESS, parent, 19),
+        lambda: os.setpriority(os.PRIO_USER, os.getuid(), 19),
+        lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0)),
+    ):
+        try:
+            found.append(f"got {action()}")
+        except PermissionError:
+            found.append("refused")
+    return " ".join(found)
+
+
+@SECCOMP
+def test_what_runs_generated_code_starts_no_process_and_slows_nobody() -> None:
+    children = LocalChildren(CpuWorker(1))
+    try:
+        children._runner.started.wait(60)
+        children._runner.process.send(by_value(start_one))
+        assert children._runner.process.recv(60) == "refused refused"
+        children._runner.process.send(by_value(renice), (os.getpid(),))
+        assert children._runner.process.recv(60) == "refused refused refused"
+        assert "refused" not in children._builders.submit(by_value(start_one)).result(60)  # the linker
+    finally:
+        children.close()
 
 
 def test_a_built_file_is_no_link(tmp_path: Path) -> None:
@@ -303,8 +373,34 @@ def test_what_a_kernel_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("Landlock" in line for line in possible().missing())
     assert not landlock.keep_only([], [])
     monkeypatch.setattr(system_calls, "can_filter", lambda: False)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
     assert len(possible().missing()) == 2
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert len(possible().missing()) == 3
     assert not system_calls.refuse_calls(False)
+
+
+@LANDLOCK
+@pytest.mark.skipif(os.getuid() != 0, reason="others than root are bounded by the kernel")
+def test_root_that_becomes_nobody_else_says_that_threads_are_not_bounded() -> None:
+    found = confined(
+        """
+import ctypes
+from dietcode.confinement import possible
+from dietcode.confinement.users import can_become
+found["can"] = [can_become(), *possible().missing()]
+header, low = (ctypes.c_uint32 * 2)(0x20080522, 0), 1 << 5  # CAP_KILL alone
+ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)(low, low, 0, 0, 0, 0))
+found["cannot"] = [can_become(), *possible().missing()]
+confine(temporary=os.environ["TMPDIR"])
+found["user"] = os.getuid()
+""",
+        TMPDIR=tempfile.gettempdir(),
+    )
+    assert found["cannot"][0] is False
+    assert found["user"] == 0
+    assert "threads and processes are not bounded" in found["cannot"][-1]
+    assert not found["can"][0] or found["can"] == [True]
 
 
 @LANDLOCK

@@ -124,8 +124,10 @@ def _records(
     while line := process.stdout.readline(_MAX_LINE_CHARS):
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # it was ended within the line
+        if not isinstance(found, dict):
+            raise HaltedError("it wrote what is no record")
         if "error" in found:
             raise HaltedError(str(found["error"]))
         if "alone" in found:
@@ -138,7 +140,8 @@ def main() -> None:
     """Read the request, measure, and write the records."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
-    confine(MEMORY_BYTES, request["temporary"], readable=[Path(request["folder"])])
+    folder = Path(request["folder"])
+    confine(MEMORY_BYTES, request["temporary"], readable=[folder], starts_processes=False)
     out = os.fdopen(os.dup(1), "w")  # what a library prints goes elsewhere
     os.dup2(2, 1)
     try:

@@ -35,6 +35,7 @@ from dietcode.cli.trust import trust
 from dietcode.cli.worker import worker
 from dietcode.cli.yank import yank
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.workload.text import printable
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -90,7 +91,7 @@ def run() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print("dietcode:", " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    print("dietcode:", printable(" ".join(message.split())), file=sys.stderr)  # noqa: T201
     sys.exit(status)
 
 

@@ -24,7 +24,10 @@ def local_time(at: datetime) -> str:
 
 def print_json(data: Any) -> None:
     """Facts on stdout."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    typer.echo(
+        "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    )
 
 
 def need_compiler(extra: str = "tune", what: str = "this command") -> None:

@@ -360,7 +360,9 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
 
 
 def _warn(text: str) -> None:
-    typer.echo(f"dietcode: {' '.join(text.split())}", err=True)
+    from dietcode.workload.text import printable
+
+    typer.echo(f"dietcode: {printable(' '.join(text.split()))}", err=True)
 
 
 COMMANDS = (submit, jobs, show, watch, cancel, resume, pull)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dietcode.workload.text import printable
+
 _PIPE_WIDTH = 200  # a pipe has no width; keep rows whole
 _FRAME_CELLS = 3  # of a column: its line and a space on both sides
 
@@ -35,9 +37,15 @@ class TableColumn:
     whole: bool = False
 
 
+class _Terminal(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As `Console.print`; what a file or a server says is no order to the terminal."""
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+
+
 def terminal() -> Console:
-    """Return the standard output; cells and lines are shown as they are, whatever is in them."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    """Return the standard output; cells and lines are shown as they are, without what a terminal obeys."""
+    console = _Terminal(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console
@@ -57,11 +65,12 @@ def print_table(
         Above and below the table.
     """
     console = terminal()
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [
         max(cell_len(column.name), *(cell_len(row[i]) for row in rows), 0) for i, column in enumerate(columns)
     ]
     shown = fitting(columns, [width + _FRAME_CELLS for width in widths], console.width - 1)
-    table: Any = Table(title=title or None)
+    table: Any = Table(title=printable(title) or None)
     for i in shown:
         column = columns[i]
         table.add_column(column.name, justify="right" if column.right else "left", no_wrap=column.whole)

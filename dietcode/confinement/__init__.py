@@ -63,10 +63,13 @@ class Confinement:
         No network, no other processes' memory, no namespaces, nothing that only administrators need.
     files : bool
         No file but those that building and measuring need.
+    threads : bool
+        No more than 4096 threads and processes.
     """
 
     calls: bool
     files: bool
+    threads: bool
 
     def missing(self) -> tuple[str, ...]:
         """Return what it does not hold it to, a line each."""
@@ -76,13 +79,20 @@ class Confinement:
                 self.files,
                 "files are not closed (Landlock): what the server's user may read and write is open",
             ),
+            (
+                self.threads,
+                "threads and processes are not bounded: root's are not, and root becomes no other user here "
+                "(CAP_SETUID and CAP_KILL, and Landlock)",
+            ),
         )
         return tuple(line for holds, line in lines if not holds)
 
 
 def possible() -> Confinement:
     """Return what this kernel, and a container around this process, can give."""
-    return Confinement(system_calls.can_filter(), landlock.version() > 0)
+    has_files = landlock.version() > 0
+    bounded = sys.platform == "linux" and (os.getuid() != 0 or (has_files and users.can_become()))
+    return Confinement(system_calls.can_filter(), has_files, bounded)
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -97,6 +107,7 @@ def confine(
     readable: Sequence[Path] = (),
     writable: Sequence[Path] = (),
     drives_gpu: bool = False,
+    starts_processes: bool = True,
     max_cpu_secs: int | None = None,
 ) -> Confinement:
     """Confine this thread and what it starts, for good; call it before there are others.
@@ -113,6 +124,8 @@ def confine(
         Whether local sockets may be made and listened on, which the driver of a GPU does when it begins. None
         can be connected, so that no service of this machine is reached. Files are not bounded then: a driver
         maps memory by some; and root's process stays root's.
+    starts_processes : bool
+        Whether it may start other processes, as a compiler does; threads it always may.
     max_cpu_secs : int, optional
         Seconds on a CPU of this process, and of each that it starts; by default a day of each core, since
         what answers many calls is bounded at each of them.
@@ -139,16 +152,16 @@ def confine(
     if temporary is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = temporary
     if sys.platform != "linux":
-        return Confinement(False, False)
+        return Confinement(False, False, False)
     to_read = [*places.readable(drives_gpu), *readable]
     to_write = [*places.writable(drives_gpu), *writable, *([] if temporary is None else [Path(temporary)])]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        return Confinement(False, False)
+        return Confinement(False, False, os.getuid() != 0)
     has_files = landlock.keep_only(to_read, to_write)
     kept = users.READS_ALL if has_files else 0
     users.become_ordinary(kept, own=has_files and not drives_gpu, max_threads=_MAX_THREADS)
-    return Confinement(system_calls.refuse_calls(drives_gpu), has_files)
+    return Confinement(system_calls.refuse_calls(drives_gpu, starts_processes), has_files, os.getuid() != 0)
 
 
 def _num_threads() -> int:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _SOCKET, _SOCKETPAIR, _CONNECT = (41, 198), (53, 199), (42, 203)
 _CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
+_FORKS = ((57, None), (58, None))  # fork() and vfork()
 _LAST = 462  # mseal(), of Linux 6.10
 _X32_BIT = 0x40000000  # another table of numbers on x86_64
 _REFUSED = {
@@ -38,6 +39,7 @@ _REFUSED = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
+    "ioprio_set": (251, 30),
     "ioperm": (173, None),
     "iopl": (172, None),
     "kcmp": (312, 272),
@@ -77,10 +79,14 @@ _REFUSED = {
     "semctl": (66, 191),
     "semget": (64, 190),
     "semop": (65, 193),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
     "semtimedop": (220, 192),
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
+    "setpriority": (141, 140),
     "settimeofday": (164, 170),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -102,6 +108,7 @@ _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x
 _NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, of arguments the lower half
 _AF_UNIX = 1
 _NO_CONNECTION = 2  # a bit of SOCK_DGRAM and SOCK_RAW, and of neither SOCK_STREAM nor SOCK_SEQPACKET
+_OF_THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS and all others but CLONE_NEWTIME, which clone() does not take
 
 # A step: operation, operand, where it goes on if that holds, and if not; a name is a verdict or a label.
@@ -115,7 +122,7 @@ def can_filter() -> bool:
     return int(ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
-def refuse_calls(allows_local: bool) -> bool:
+def refuse_calls(allows_local: bool, allows_processes: bool = True) -> bool:
     """Have the kernel refuse them to this thread and all that come after it; pipes still work.
 
     The process must have given up new privileges before.
@@ -124,6 +131,8 @@ def refuse_calls(allows_local: bool) -> bool:
     ----------
     allows_local : bool
         Whether local sockets may be made, and none of them connected.
+    allows_processes : bool
+        Whether other processes may be started; threads always may.
 
     Returns
     -------
@@ -132,14 +141,16 @@ def refuse_calls(allows_local: bool) -> bool:
     """
     if not can_filter():
         return False
-    code = b"".join(struct.pack("HBBI", *step) for step in _assembled(_program(allows_local)))
+    code = b"".join(
+        struct.pack("HBBI", *step) for step in _assembled(_program(allows_local, allows_processes))
+    )
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(program), 0, 0) == 0)
 
 
-def _program(allows_local: bool) -> list[tuple[str, _Step]]:
+def _program(allows_local: bool, allows_processes: bool) -> list[tuple[str, _Step]]:
     """Steps with their labels; an empty name of where one goes on is the next step."""
     architecture, column = _MACHINES[os.uname().machine]
     steps: list[tuple[str, _Step]] = [
@@ -156,13 +167,15 @@ def _program(allows_local: bool) -> list[tuple[str, _Step]]:
         ("", (_EQUAL, _SOCKET[column], "socket" if allows_local else "refuse", "")),
         ("", (_EQUAL, _CONNECT[column], "refuse", "")),
     ]
-    refused = [numbers[column] for numbers in _REFUSED.values()]
+    calls = [*_REFUSED.values(), *(() if allows_processes else _FORKS)]
+    refused = [numbers[column] for numbers in calls]
     steps += [("", (_EQUAL, number, "refuse", "")) for number in refused if number is not None]
     return [
         *steps,
         ("", (_EQUAL, 0, "allow", "allow")),
         ("clone", (_LOAD, _FIRST, "", "")),
-        ("", (_ANY_BIT, _NEW_NAMESPACES, "refuse", "allow")),
+        ("", (_ANY_BIT, _NEW_NAMESPACES, "refuse", "allow" if allows_processes else "")),
+        ("", (_ANY_BIT, _OF_THREAD, "allow", "refuse")),
         ("prlimit", (_LOAD, _FIRST, "", "")),
         ("", (_EQUAL, 0, "allow", "refuse")),  # of this process alone
         # A pair that is not connected for good could send to any local socket.

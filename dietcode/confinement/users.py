@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import struct
+from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECUREBITS = 1, 2, 4, 28
 _NO_SETUID_FIXUP = 0b1100  # and it cannot be taken back
@@ -18,6 +19,11 @@ _VERSION, _LAST = 0x20080522, 63
 _KILL, _SETUID = 1 << 5, 1 << 7
 READS_ALL = 1 << 1  # CAP_DAC_OVERRIDE
 _FIRST_USER = 0x7000_0000  # of numbers that no system gives to people
+
+
+def can_become() -> bool:
+    """Whether root may become another user here, and end that user's processes."""
+    return _has_all(_held(ctypes.CDLL(None, use_errno=True))[0]) and _is_there(_FIRST_USER + os.getpid())
 
 
 def become_ordinary(kept: int, own: bool, max_threads: int) -> None:
@@ -38,8 +44,7 @@ def become_ordinary(kept: int, own: bool, max_threads: int) -> None:
     for capability in range(_LAST + 1):
         if not kept >> capability & 1:
             libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root
-    ends_others = effective & (_KILL | _SETUID) == _KILL | _SETUID
-    if own and os.getuid() == 0 and kept & permitted == kept and ends_others:
+    if own and os.getuid() == 0 and kept & permitted == kept and _has_all(effective):
         resource.setrlimit(resource.RLIMIT_NPROC, (max_threads, max_threads))
         _become(libc, _FIRST_USER + os.getpid())
     low = kept & _held(libc)[1]  # of what it may have
@@ -47,6 +52,18 @@ def become_ordinary(kept: int, own: bool, max_threads: int) -> None:
     for capability in range(_LAST + 1):
         if low >> capability & 1 and os.getuid() != 0:  # programs that it starts have it too
             libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0)
+
+
+def _has_all(effective: int) -> bool:
+    return effective & (_KILL | _SETUID) == _KILL | _SETUID
+
+
+def _is_there(user: int) -> bool:
+    """Whether a namespace of users that this process is in has one."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+        return any(int(first) <= user < int(first) + int(num) for first, _, num in lines)
+    return True  # a kernel without such namespaces
 
 
 def _become(libc: ctypes.CDLL, user: int) -> None:

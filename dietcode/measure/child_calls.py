@@ -7,11 +7,9 @@ import os
 import pickle
 import sys
 from multiprocessing.connection import Connection
-from typing import Any
-
-import cloudpickle
 
 from dietcode.lean import import_less_of_tvm
+from dietcode.measure.answers import write_answer
 
 
 def serve(connection: Connection) -> None:
@@ -34,14 +32,9 @@ def serve(connection: Connection) -> None:
 def _answer(message: bytes) -> bytes:
     try:
         function, arguments = pickle.loads(message)
-        return _packed(True, function(*arguments))
+        return write_answer(True, function(*arguments))
     except Exception as error:
-        return _packed(False, describe(error))
-
-
-def _packed(returned: bool, value: Any) -> bytes:
-    data: bytes = cloudpickle.dumps((returned, value), protocol=pickle.HIGHEST_PROTOCOL)
-    return data
+        return write_answer(False, describe(error))
 
 
 def describe(error: BaseException) -> str:

@@ -89,7 +89,7 @@ class CpuWorker:
     def start(self, temporary: str, measures: bool) -> None:
         """As `dietcode.measure.children.Worker` has it."""
         die_with_parent()
-        confine(MEMORY_BYTES, temporary)
+        confine(MEMORY_BYTES, temporary, starts_processes=not measures)
 
     def get_ready(self) -> None:
         """Import the compiler."""

@@ -32,6 +32,11 @@ def one_line(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """Return `text` with each character that a terminal would obey, but the ends of lines, as ``?``."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
 def suggest(name: object, allowed: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` when an allowed name is close to `name`, else nothing."""
     if not isinstance(name, str):

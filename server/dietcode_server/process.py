@@ -12,7 +12,7 @@ from threading import Event
 
 from filelock import FileLock, Timeout
 
-from dietcode.confinement import possible
+from dietcode.confinement import places, possible
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.extras import MissingExtraError, need, what_to_install
 from dietcode.lean import has_torch
@@ -77,7 +77,27 @@ def check_installed(settings: Settings) -> None:
 
 def unconfined(settings: Settings) -> tuple[str, ...]:
     """Return what jobs that run here are not confined from, a line each."""
-    return possible().missing() if settings.jobs else ()
+    return (*possible().missing(), *_readable(settings)) if settings.jobs else ()
+
+
+def _readable(settings: Settings) -> list[str]:
+    """Return a line for each secret of the settings that lies where all that builds may read."""
+    secrets = {
+        "the data folder": settings.data_dir,
+        "DIETCODE_SERVE_SIGNING_KEY": settings.signing_key,
+        "DIETCODE_SERVE_DATABASE_PASSWORD_FILE": settings.database_password_file,
+    }
+    folders = [folder.resolve() for folder in places.readable(drives_gpu=False)]
+    found = []
+    for name, path in secrets.items():
+        if path is not None:
+            holding = [folder for folder in folders if path.resolve().is_relative_to(folder)]
+            if holding:
+                found.append(
+                    f"{name}, {path}, lies below {holding[0]}, which what builds and measures may read: "
+                    "it belongs elsewhere"
+                )
+    return found
 
 
 def check_confined(settings: Settings, database: Database) -> None:

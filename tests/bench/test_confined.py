@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -135,3 +136,20 @@ def test_which_vendor_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vendor_of("auto") == "numpy"
     monkeypatch.setattr(confined, "has_torch", lambda: True)
     assert vendor_of("auto") == "torch"
+
+
+@pytest.mark.parametrize("line", ["[1]", "3", "[" * 60000, '"error"'])
+def test_lines_that_are_no_records(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = built("rows")
+    code = f"""
+import os
+for descriptor in range(3, 30):
+    try:
+        os.write(descriptor, b'''{line}''' + b"\\n")
+    except OSError:
+        pass
+os._exit(0)
+"""
+    with_path(monkeypatch, a_torch(tmp_path / "modules", code))
+    with contextlib.suppress(HaltedError):
+        assert list(confined_bench(folder, "torch", 2, 2.0, num_instances=1)) == []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
+from small_libraries import copy_of, facts, rewrite_manifest
 
+from dietcode.cli.app import run
 from dietcode.cli.common import local_time
 from dietcode.cli.show import _node, show_library, show_targets
 from dietcode.workload.block import BlockNode, read_node
@@ -61,6 +68,45 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert f"round 1 {HOSTILE}\n" in shown
     assert shown.count(HOSTILE) == 6, "the table shows it too"
+
+
+ORDERS = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\nnext"  # which terminals obey
+
+
+def places(data: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
+    for name, value in data.items() if isinstance(data, dict) else enumerate(data[:1]):
+        if isinstance(value, (dict, list)):
+            yield from places(value, *above, name)
+        elif isinstance(value, str):
+            yield (*above, name)
+
+
+def test_no_text_of_a_library_gives_orders_to_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, tried = copy_of("dense", tmp_path / "dense"), 0
+    manifest = (folder / "manifest.json").read_bytes()
+    for file in ("report.json", "manifest.json"):
+        right = (folder / file).read_bytes()
+        for place in places(json.loads(right)):
+            wrong = inside = json.loads(right)
+            for name in place[:-1]:
+                inside = inside[name]
+            inside[place[-1]] += ORDERS
+            (folder / file).write_text(json.dumps(wrong))
+            if file == "report.json":
+                files = json.loads(manifest)["files"]
+                rewrite_manifest(folder, files=files | {file: facts((folder / file).read_bytes())})
+            for options in ((), ("--json",)):
+                monkeypatch.setattr(sys, "argv", ["dietcode", "inspect", str(folder), *options])
+                with contextlib.suppress(SystemExit):
+                    run()
+                said = "".join(capsys.readouterr())
+                assert not set(said) & {"\x1b", "\x07", "\x9b", "\u202e", "\r"}, place
+                tried += 1
+        (folder / file).write_bytes(right)
+        (folder / "manifest.json").write_bytes(manifest)
+    assert tried > 60
 
 
 def test_targets_are_shown_without_markup(capsys: pytest.CaptureFixture[str]) -> None:

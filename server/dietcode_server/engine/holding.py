@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dietcode_server.engine.runner import end_tree
+from dietcode_server.engine.runner import end_descendants
 from dietcode_server.store import jobs, slots
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS, LeaseLostError
@@ -79,7 +80,8 @@ class Heartbeat(threading.Thread):
             if not (self.holds() and self._prolong()) and not self._done.is_set():
                 why = "cancelled, given to another worker, or the lease has run out"
                 _log.warning(why, extra={"job": self._job_id})
-                end_tree(os.getpid())
+                end_descendants()
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop the stamps."""

@@ -92,7 +92,7 @@ def main() -> None:
     """Answer one question."""
     asked = json.load(sys.stdin)
     die_with_parent(asked["parent_pid"])
-    confine(_MEMORY_BYTES)
+    confine(_MEMORY_BYTES, starts_processes=False)
     try:
         answer: dict[str, Any] = {"plan": _plan(asked["graph"], asked["fields"]).to_json()}
     except DietCodeError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 
 import psutil
 
 _START_TOLERANCE_SECS = 2.0
+_LOOK_SECS = 0.02
 
 
 def runner_name(pid: int | None = None) -> str:
@@ -40,16 +42,37 @@ def is_alive(runner: str) -> bool:
 
 
 def end_tree(pid: int, grace_secs: float = 5.0) -> None:
-    """Kill a process with all its descendants, and wait for these; the process itself is its parent's.
+    """Kill another process with all its descendants, and wait for these; the process itself is its parent's.
 
-    Its own process a caller kills last.
+    It is halted first and killed last: what its descendants leave becomes its own
+    (`dietcode.lifeline.adopt_orphans`).
     """
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        descendants = root.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return
-    for process in [*descendants, root] if pid == os.getpid() else [root, *descendants]:
+        root.suspend()
+        _end_below(root, grace_secs)
+        root.kill()
+
+
+def end_descendants(grace_secs: float = 1.0) -> None:
+    """Kill all that this process has started, and what that has started."""
+    _end_below(psutil.Process(), grace_secs)
+
+
+def _end_below(root: psutil.Process, grace_secs: float) -> None:
+    """Kill descendants; one that forks and ends again and again is met in time, or may start no more."""
+    until = time.monotonic() + grace_secs
+    while (alive := _alive_below(root)) and time.monotonic() < until:
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=_LOOK_SECS)
+
+
+def _alive_below(root: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for process in root.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(descendants, timeout=grace_secs)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

@@ -25,7 +25,7 @@ from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.assignment import Assignment
 from dietcode_server.engine.holding import Heartbeat, clock_secs
 from dietcode_server.engine.publishing import Shown, code_of, publish
-from dietcode_server.engine.runner import runner_name
+from dietcode_server.engine.runner import end_descendants, runner_name
 from dietcode_server.limits import SizeLimits
 from dietcode_server.logs import configure_logs
 from dietcode_server.store import jobs, leases, slots
@@ -206,6 +206,8 @@ def main() -> int:
     except DietCodeError as error:
         _log.error("%s", without_paths(str(error), work_root))
         return 1
+    finally:
+        end_descendants()  # whatever a compiler has left
 
 
 if __name__ == "__main__":

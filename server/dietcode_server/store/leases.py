@@ -51,11 +51,11 @@ def next_queued(
     builds : bool
         Whether jobs that need no device are for this one.
     """
-    query = select(JobRow).options(defer(JobRow.spec)).where(*_may_begin(now or clock(session)))
-    if not builds:
-        query = query.where(JobRow.device_id.is_not(None))
+    conditions = _may_begin(now or clock(session), builds)
     if not_for:
-        query = query.where(or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)))
+        conditions += (or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)),)
+    firsts = JobRow.id.in_(shares.first_of_each(conditions))
+    query = select(JobRow).options(defer(JobRow.spec)).where(firsts)
     return session.scalar(query.order_by(*shares.order()).limit(1))
 
 
@@ -90,22 +90,26 @@ def reserve(
         Its id; None where no job may begin, or others were faster.
     """
     now = now or clock(session)
-    first = select(JobRow.id).where(*_may_begin(now))
-    if not builds:
-        first = first.where(JobRow.device_id.is_not(None))
+    conditions = _may_begin(now, builds)
     if of is not None:
-        first = first.where(or_(JobRow.device_id.is_(None), JobRow.device_id.in_(of)))
-    first = first.order_by(*shares.order()).limit(1).with_for_update(skip_locked=True, key_share=True)
-    reserved = session.execute(
-        update(JobRow)
-        .where(JobRow.id == first.scalar_subquery())
-        .values(runner=supervisor, leased_until=now + timedelta(seconds=lease_secs))
-        .execution_options(synchronize_session=False)
-        .returning(JobRow.id)
-    ).scalar_one_or_none()
-    if reserved is not None:
-        shares.serve(session, reserved, now)
-    return reserved
+        conditions += (or_(JobRow.device_id.is_(None), JobRow.device_id.in_(of)),)
+    firsts = select(JobRow.id).where(JobRow.id.in_(shares.first_of_each(conditions)))
+    first = session.scalar(firsts.order_by(*shares.order()).limit(1))
+    # Where another reserves it at this moment, the next of all that wait.
+    for among in () if first is None else ((JobRow.id == first, *conditions), conditions):
+        free = select(JobRow.id).where(*among).order_by(*shares.order()).limit(1)
+        free = free.with_for_update(skip_locked=True, key_share=True)
+        reserved: str | None = session.execute(
+            update(JobRow)
+            .where(JobRow.id == free.scalar_subquery())
+            .values(runner=supervisor, leased_until=now + timedelta(seconds=lease_secs))
+            .execution_options(synchronize_session=False)
+            .returning(JobRow.id)
+        ).scalar_one_or_none()
+        if reserved is not None:
+            shares.serve(session, reserved, now)
+            return reserved
+    return None
 
 
 def release(session: Session, job_id: str, supervisor: str) -> None:
@@ -123,9 +127,11 @@ def release(session: Session, job_id: str, supervisor: str) -> None:
     slots.free(session, supervisor, job_id)
 
 
-def _may_begin(now: datetime) -> tuple[ColumnElement[bool], ...]:
+def _may_begin(now: datetime, builds: bool) -> tuple[ColumnElement[bool], ...]:
     """Of queued jobs those that wait for no next attempt, and that nobody has reserved."""
+    needs_device = () if builds else (JobRow.device_id.is_not(None),)
     return (
+        *needs_device,
         JobRow.state == JobState.QUEUED.value,
         or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
         or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, func, select, update
+from sqlalchemy import ColumnElement, Select, Text, cast, func, select, text, update
 from sqlalchemy.orm import Session
 
 from dietcode_server.store.locks import insert_new
@@ -22,6 +22,21 @@ def order() -> tuple[Any, ...]:
     By priority; of equal ones, the owner's whose last job began longest ago; of one owner, the oldest.
     """
     return JobRow.priority.desc(), _SERVED_AT.asc().nulls_first(), JobRow.created_at, JobRow.id
+
+
+def first_of_each(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[str | None]]:
+    """Return the ids of the first jobs of all owners; None for an owner who has none.
+
+    Which of them is first of all is found without a look at the others, which may be very many.
+    """
+    first = (
+        select(JobRow.id)
+        .where(JobRow.owner == OwnerRow.owner, JobRow.state == text("'queued'"), *conditions)
+        .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
+        .limit(1)
+        .correlate(OwnerRow)
+    )
+    return select(first.scalar_subquery()).select_from(OwnerRow)
 
 
 def serve(session: Session, job_id: str, now: datetime) -> None:

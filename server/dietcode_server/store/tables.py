@@ -30,6 +30,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from dietcode_server.store.times import UtcDateTime
 
 _HAS_DEADLINE = text("deadline_at IS NOT NULL")
+_IS_QUEUED = text("state = 'queued'")
 IS_CALIBRATION = text("kind = 'calibration'")
 SPEC, MODEL = "spec", "model"  # kinds of jobs
 LIBRARY, BUNDLE, PART = "library", "bundle", "part"  # kinds of what is published
@@ -125,6 +126,17 @@ class JobRow(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     updated_at: Mapped[datetime]
+
+
+Index(
+    "jobs_by_turn",
+    JobRow.owner,
+    JobRow.priority.desc(),
+    JobRow.created_at,
+    JobRow.id,
+    sqlite_where=_IS_QUEUED,
+    postgresql_where=_IS_QUEUED,
+)
 
 
 class EventRow(Base):

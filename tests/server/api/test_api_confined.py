@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,23 @@ def test_others_jobs_are_not_run_unconfined(database: Database, tmp_path: Path) 
     assert "\n" not in str(raised.value)
     check_confined(Settings(data_dir=tmp_path, unconfined_jobs=True), database)
     check_confined(Settings(data_dir=tmp_path, jobs=False), database)
+
+
+def test_secrets_among_programs_are_said(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Settings(data_dir=tmp_path, signing_key=tmp_path / "keys" / "key.pem")
+    assert not any("lies below" in line for line in unconfined(here))
+    monkeypatch.setattr(
+        sys, "path", ["", *sys.path, str(tmp_path)]
+    )  # as a package that is linked, not copied
+    said = [line for line in unconfined(here) if "lies below" in line]
+    assert [line.partition(",")[0] for line in said] == ["the data folder", "DIETCODE_SERVE_SIGNING_KEY"]
+    with database.write() as session:
+        tokens.create(session, "alice", ["read"], None)
+    with pytest.raises(RequestError, match=r"the data folder, .*, lies below "):
+        check_confined(here, database)
+    assert unconfined(Settings(data_dir=tmp_path, jobs=False)) == ()
 
 
 def test_readiness_says_what_is_not_confined(service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -53,3 +55,61 @@ def test_a_tree_ends_with_children_in_sessions_of_their_own() -> None:
     root.stdout.close()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     end_tree(root.pid)  # gone already: nothing to do
+
+
+COMET = """
+import os, sys, time, types
+from dietcode.lifeline import adopt_orphans
+from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.local import LocalChildren
+from dietcode_server.engine.runner import end_descendants
+
+def comet(trace):
+    import os, time
+    if os.fork() == 0:
+        os.setsid()
+        with open(trace, "ab", buffering=0) as file:
+            while True:
+                try:
+                    if os.fork():
+                        os._exit(0)
+                    file.write(b"x")
+                except OSError:  # no more processes: it waits until there are
+                    time.sleep(0.01)
+
+adopt_orphans()
+children = LocalChildren(CpuWorker(1))
+trace = str(children._handover.folder / "trace")
+mine = types.FunctionType(comet.__code__, {"__builtins__": __builtins__, "__name__": "__main__"})
+children._builders.submit(mine, trace).result(60)
+while not os.path.getsize(trace):
+    time.sleep(0.01)
+print(trace, flush=True)
+if sys.argv[1] == "itself":
+    end_descendants()
+    time.sleep(0.3)
+    print(os.path.getsize(trace), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+@pytest.mark.parametrize("who", ["itself", "another"])
+def test_what_forks_and_ends_again_and_again_is_met(who: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMET, who]
+    worker = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert worker.stdout is not None
+    trace = Path(worker.stdout.readline().strip())
+    if who == "itself":
+        size = int(worker.stdout.readline())
+        time.sleep(0.5)
+        assert trace.stat().st_size == size
+    end_tree(worker.pid)
+    assert worker.wait(5) == -9
+    worker.stdout.close()
+    size = trace.stat().st_size
+    assert size > 0
+    time.sleep(0.5)
+    assert trace.stat().st_size == size
