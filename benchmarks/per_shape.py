@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, write
+from benchmarks.facts import calm, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.seed import run_seed
@@ -134,7 +134,7 @@ def compare(library: Path, databases: Path | None, top: int, rounds: int) -> Non
         "instances": rows,
     }
     print(result["summary"])
-    write(ROOT / "benchmarks" / "results" / f"per-shape-{name}.json", result)
+    write(result_path(f"per-shape-{name}"), result)
 
 
 def measure(

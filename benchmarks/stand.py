@@ -58,14 +58,16 @@ class Stand:
         """Extents of every letter of one instance."""
         return extents_of(self.spec, binding)
 
-    def instances(self, wanted: int, unseen: bool) -> list[dict[str, Any]]:
-        """Rows of the report, evenly over it; of those at which nothing was measured, where asked."""
-        rows = self.report["instances"]
-        if unseen:
-            seen = {_key(p) for k in self.report["micro_kernels"] for p in k["points"]}
-            rows = [row for row in rows if _key(self.extents(row["shape_vars"])) not in seen]
+    def instances(self, wanted: int) -> list[dict[str, Any]]:
+        """Rows of the report, evenly over it."""
+        rows: list[dict[str, Any]] = self.report["instances"]
         picked = np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).round().astype(int))
         return [rows[i] for i in picked]
+
+    def seen(self) -> list[bool]:
+        """Whether tuning measured anything at each row of the report."""
+        measured = {_key(p) for k in self.report["micro_kernels"] for p in k["points"]}
+        return [_key(self.extents(row["shape_vars"])) in measured for row in self.report["instances"]]
 
     def slower(self) -> float:
         """The reference kernel's reading now over its usual one at the calibration."""

@@ -45,7 +45,7 @@ def _along(shop: Shop, path: str) -> Row:
         write_library(result, folder)
         made.append((point, folder, result.report["selection"]))
     with Stand(library.folder) as stand:
-        bindings = [row["shape_vars"] for row in stand.instances(shop.scale.num_instances, unseen=False)]
+        bindings = [row["shape_vars"] for row in stand.instances(shop.scale.num_instances)]
         flops = np.asarray([stand.problem.flops(stand.extents(binding)) for binding in bindings], float)
         rounds = max(1, shop.scale.rounds // 3)
         secs = np.asarray(
