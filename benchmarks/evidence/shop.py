@@ -36,16 +36,18 @@ class Scale:
     dense, hidden, conv, wide : str
         Workloads, below the checkout: a dense layer over its rows, over its hidden sizes, a convolution over
         its batch, and one that needs many micro-kernels.
-    num_alone, few : int
-        Shapes of each range that MetaSchedule tunes alone; all of them where there are at most `few`.
+    num_alone : int
+        Held-out shapes of each range that MetaSchedule tunes alone.
+    random_state : int
+        Which draws them.
     trials : int
         Of MetaSchedule for each of them.
     max_secs : float
         Of each of them, at most.
     budget : dict
         Fields of the specs' budgets to change.
-    rounds : int
-        Readings behind a median.
+    rounds, prediction_rounds : int
+        Readings behind a median; in each of the two passes over the held-out shapes.
     num_instances : int
         At which libraries are timed.
     num_points : int
@@ -60,12 +62,13 @@ class Scale:
     hidden: str = "examples/bert-dense-hidden.yaml"
     conv: str = "examples/resnet50-conv3x3.yaml"
     wide: str = "examples/two-dims.yaml"
-    num_alone: int = 3
-    few: int = 4
+    num_alone: int = 4
+    random_state: int = 0
     trials: int = 48
     max_secs: float = 300.0
     budget: Row = field(default_factory=dict)
     rounds: int = 9
+    prediction_rounds: int = 2
     num_instances: int = 8
     num_points: int = 6
     num_runs: int = 1

@@ -40,7 +40,6 @@ def scale(tmp_path_factory) -> Scale:
     return Scale(
         *[str(path)] * 4,
         num_alone=1,
-        few=1,
         trials=2,
         max_secs=60.0,
         budget={"trials": 4, "seconds": 60.0},
