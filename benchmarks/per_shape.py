@@ -199,6 +199,14 @@ def build_top(request: dict[str, Any], place: Path, top: int) -> tuple[list[dict
     return [a for a in answers if not isinstance(a, str)], [a for a in answers if isinstance(a, str)]
 
 
+def bytes_together(records: Sequence[tuple[str, int]]) -> int | None:
+    """Bytes of one library of several shapes' kernels, each a database and its record; None without one."""
+    with tempfile.TemporaryDirectory(prefix="dietcode-bench-") as place:
+        asked = {"records": list(records), "path": str(Path(place) / "together.so")}
+        found = ask("together", asked, _BUILD_SECS)
+    return None if isinstance(found, str) else int(found["bytes"])
+
+
 def ask(command: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
     """The worker's answer, or why there is none."""
     threads = {"TVM_NUM_THREADS": str(available_cores()), "TVM_BIND_THREADS": "0"}

@@ -160,6 +160,10 @@ class Shop:
         """A library, the best of what MetaSchedule found for one shape, and PyTorch, timed in turns."""
         return per_shape.measure(library, binding, Path(database), per_shape.TOP, rounds, ("torch",))
 
+    def together(self, records: list[tuple[str, int]]) -> int | None:
+        """Bytes of one file with a kernel for each shape: of each database the record that was raced."""
+        return per_shape.bytes_together(records) if len(records) > 1 else None
+
     def _fresh(self, folder: Path) -> bool:
         """Whether there is something to take; what is stale is deleted."""
         note = folder / _NOTE
