@@ -53,7 +53,7 @@ class Scale:
     num_points : int
         Of a trade-off, at most.
     num_runs : int
-        Of a search with and without a part of it.
+        Of a search, each with a seed of its own.
     search : Search
         Of every library.
     """
@@ -71,7 +71,7 @@ class Scale:
     prediction_rounds: int = 2
     num_instances: int = 8
     num_points: int = 6
-    num_runs: int = 1
+    num_runs: int = 3
     search: Search = field(default_factory=Search)
 
 
