@@ -8,9 +8,9 @@
 already is not measured again. `compare` builds the fastest schedules of each database as they are meant to
 run, the constant weights already in the layout that the schedule asks for, checks them against float64, and
 times the best one and the library in turns: bare calls, same process, threads, memory and input. `curve` does
-so for the first 16, 32, 64, … trials of each database, as a smaller budget would have left them: a curve that has
-not yet ended shows how much a larger budget would bring. It keeps what it has measured. Run them with nothing
-else on the machine.
+so for the first 16, 32, 64, … trials of each database, as a smaller budget would have left them: a curve that
+has not yet ended shows how much a larger budget would bring. It keeps what it has measured. Run them with
+nothing else on the machine.
 """
 
 from __future__ import annotations
