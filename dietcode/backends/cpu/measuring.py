@@ -135,7 +135,7 @@ class MeasuringCpu(MeasuringDevice):
         return full_wave(self.problem, micro_kernel, anchor)
 
     def finals_between(self, problem: AnyProblem, extents: Extents) -> list[Point]:
-        return choose_between(problem, extents)
+        return [*choose_between(problem, extents)]
 
     def check(
         self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
