@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.cpu.counts import count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.model import LocalModel, Rates, Waves, _work, terms_of
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
 from dietcode.cost_model.model import cost_array
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
@@ -93,8 +93,8 @@ def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float
 
 
 def fitted(points: tuple[dict[str, int], ...], secs: tuple[float, ...], kappa: float) -> LocalModel:
-    waves = Waves.of(DENSE, TILE, LIMITS, kappa, points, secs)
-    return waves.fit(Rates.of_all([waves]))
+    waves = CountedWaves.of(DENSE, TILE, LIMITS, kappa, points, secs)
+    return waves.fit(TermRates.of_all([waves]))
 
 
 def predicted(model: LocalModel, extents: dict[str, Any], kappa: float) -> Any:
@@ -134,17 +134,17 @@ def test_what_few_waves_leave_open_comes_from_other_micro_kernels() -> None:
 
     def times(kernel: MicroKernel, points: tuple[dict[str, int], ...]) -> Any:
         counts = count(DENSE, kernel, LIMITS, {k: np.array([p[k] for p in points]) for k in "mnk"})
-        units = Waves.of(DENSE, kernel, LIMITS, 0.6, points, (1.0,) * len(points)).units
+        units = CountedWaves.of(DENSE, kernel, LIMITS, 0.6, points, (1.0,) * len(points)).units
         rates = np.array([0.5, 0.5, 1.0, 4.0, 4.0, 5.0])  # of cycles, what arithmetic expects
         terms = _work(counts, terms_of(DENSE, kernel)) * counts.stretch(0.6)[:, None]
         return np.column_stack([np.ones(len(points)), terms]) @ (rates * units / HZ)
 
-    waves = [Waves.of(DENSE, k, LIMITS, 0.6, POINTS, times(k, POINTS).tolist()) for k in kernels[1:]]
-    poor = Waves.of(DENSE, kernels[0], LIMITS, 0.6, few, times(kernels[0], few).tolist())
+    waves = [CountedWaves.of(DENSE, k, LIMITS, 0.6, POINTS, times(k, POINTS).tolist()) for k in kernels[1:]]
+    poor = CountedWaves.of(DENSE, kernels[0], LIMITS, 0.6, few, times(kernels[0], few).tolist())
     short = arrays(m=[8, 64], n=[512, 512], k=[20, 20])
     truth = times(kernels[0], tuple({k: int(v[i]) for k, v in short.items()} for i in range(2)))
     gaps = [
-        np.abs(predicted(poor.fit(Rates.of_all(known)), short, 0.6) / truth - 1.0).max()
+        np.abs(predicted(poor.fit(TermRates.of_all(known)), short, 0.6) / truth - 1.0).max()
         for known in ([poor], [*waves, poor])
     ]
     assert gaps[1] < 0.1 < gaps[0]
@@ -183,7 +183,7 @@ def test_few_points_are_fitted_without_negative_terms() -> None:
 )
 def test_no_usable_measurement(points: Any, secs: Any) -> None:
     with pytest.raises(CandidateError, match="no usable measurement"):
-        Waves.of(DENSE, TILE, LIMITS, 0.5, points, secs)
+        CountedWaves.of(DENSE, TILE, LIMITS, 0.5, points, secs)
 
 
 def some_records(**kernels: Measurement) -> Records:

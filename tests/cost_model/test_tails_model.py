@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.model import LocalModel, Rates, Waves, _work, terms_of
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
@@ -102,8 +102,8 @@ def times_of(kernel: MicroKernel, kappa: float, problem: Problem = BATCHED) -> t
 
 
 def fitted(problem: Problem, kernel: MicroKernel) -> LocalModel:
-    waves = Waves.of(problem, kernel, LIMITS, 0.6, POINTS, times_of(kernel, 0.6, problem))
-    return waves.fit(Rates.of_all([waves]))
+    waves = CountedWaves.of(problem, kernel, LIMITS, 0.6, POINTS, times_of(kernel, 0.6, problem))
+    return waves.fit(TermRates.of_all([waves]))
 
 
 @pytest.mark.parametrize("tails", TAILS)

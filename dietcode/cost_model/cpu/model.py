@@ -26,7 +26,7 @@ the launch with its fork and join.
 
 A micro-kernel has about as many waves as terms. What they leave open comes from the others of the workload:
 all are fitted towards one set of *rates*, seconds for each cycle that arithmetic counts in a term, which is
-the median of theirs (`Rates`). So the launch, the fork and join, and panels that come from far away cost
+the median of theirs (`TermRates`). So the launch, the fork and join, and panels that come from far away cost
 what they were measured to cost on the device.
 """
 
@@ -176,7 +176,7 @@ def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Waves:
+class CountedWaves:
     """The measured waves of one micro-kernel, as what arithmetic counts there.
 
     Attributes
@@ -205,7 +205,7 @@ class Waves:
         kappa: float,
         points: Sequence[Mapping[str, int]],
         secs: Sequence[float],
-    ) -> Waves:
+    ) -> CountedWaves:
         """Count the waves of one micro-kernel.
 
         Parameters
@@ -230,7 +230,7 @@ class Waves:
         counted = np.column_stack([np.ones_like(times), work])
         return cls(micro_kernel, ("launch_secs", *terms), units, counted, times)
 
-    def fit(self, rates: Rates) -> LocalModel:
+    def fit(self, rates: TermRates) -> LocalModel:
         """Fit all coefficients towards the rates of the workload."""
         known = np.asarray([rates.of(name) for name in self.terms]) * self.units
         coefficients, error = fit_towards(self.counted, self.secs, known)
@@ -238,7 +238,7 @@ class Waves:
 
 
 @dataclass(frozen=True)
-class Rates:
+class TermRates:
     """Seconds for each cycle that arithmetic counts in a term, of all micro-kernels of a workload.
 
     Attributes
@@ -252,7 +252,7 @@ class Rates:
     by_term: Mapping[str, float]
 
     @classmethod
-    def of_all(cls, waves: Sequence[Waves]) -> Rates:
+    def of_all(cls, waves: Sequence[CountedWaves]) -> TermRates:
         """Return the medians of fits towards the medians of fits towards one rate for everything."""
         totals = [one.secs / (one.counted @ one.units) for one in waves]
         rates = cls(float(np.median(np.concatenate(totals))), {})
