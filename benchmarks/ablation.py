@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.stand import Stand
 from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library, write_library
@@ -67,7 +67,7 @@ def main() -> None:
     }
     for name, facts in result["summary"].items():
         print(name, facts)
-    write(ROOT / "benchmarks" / "results" / f"ablation-{spec.name}.json", result)
+    write(result_path(f"ablation-{spec.name}"), result)
 
 
 def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def empty_cache() -> Iterator[None]:
 def judge(runs: list[dict[str, Any]], num_instances: int, num_rounds: int) -> None:
     """Time every run's library in turns; adds ``score_mean`` and ``score_worst``."""
     with Stand(runs[0]["folder"]) as stand:
-        bindings = [row["shape_vars"] for row in stand.instances(num_instances, unseen=False)]
+        bindings = [row["shape_vars"] for row in stand.instances(num_instances)]
         paths = [str(run["folder"] / "library.so") for run in runs]
         secs = [
             np.median([[stand.read(path, binding) for path in paths] for _ in range(num_rounds)], axis=0)

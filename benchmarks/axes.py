@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import tvm
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from dietcode.bench.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
@@ -140,7 +140,7 @@ def main() -> None:
             rows.append(measure(pair, arguments.rounds))
             where = f"{pair.workload} {pair.instance}"
             print(f"{pair.axis:32} {where:32} {rows[-1]['gain']:.2f}", flush=True)
-    write(ROOT / "benchmarks" / "results" / "axes.json", {"rows": rows})
+    write(result_path("axes"), {"rows": rows})
 
 
 def measure(pair: Pair, rounds: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.block_rows import ROWS
 from benchmarks.blocks import BUILD, ROOT
 from benchmarks.facts import write
+from benchmarks.held_out import draw
 from benchmarks.stand import Stand
 from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.measure.points import choose_anchors, wave_points
@@ -103,22 +104,10 @@ def read(stand: Stand, name: str, kernels: Sequence[AnyMicroKernel]) -> dict[str
 
 def _held_out(problem: AnyProblem, extents: Any, anchors: Sequence[Any]) -> list[dict[str, int]]:
     """Return instances that are no anchors, drawn evenly over the logarithm of the work."""
-    flops = np.broadcast_to(problem.flops(extents), len(next(iter(extents.values()))))
-    logs, rng = np.log(flops), np.random.default_rng(0)
-    picked: dict[tuple[int, ...], dict[str, int]] = {}
-    for low, high in _cells(logs.min(), logs.max()):
-        (inside,) = np.nonzero((logs >= low) & (logs <= high))
-        for i in rng.permutation(inside)[:8]:
-            point = {index: int(values[i]) for index, values in extents.items()}
-            if point not in anchors and tuple(point.values()) not in picked:
-                picked[tuple(point.values())] = point
-                break
-    return list(picked.values())
-
-
-def _cells(low: float, high: float) -> list[tuple[float, float]]:
-    bounds = np.linspace(low, high, _NUM_HELD_OUT + 1)
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    count = len(next(iter(extents.values())))
+    points = [{index: int(values[i]) for index, values in extents.items()} for i in range(count)]
+    flops = np.broadcast_to(problem.flops(extents), count)
+    return [points[i] for i in draw(flops, [p not in anchors for p in points], _NUM_HELD_OUT, 0)]
 
 
 def report(name: str) -> dict[str, Any]:

@@ -33,12 +33,8 @@ import argparse
 import importlib.metadata
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +42,7 @@ from typing import Any
 from benchmarks.company_calls import tiny_calls
 from benchmarks.company_rounds import ROUNDS, Row, measure
 from benchmarks.facts import facts, write
+from dietcode.bench.disturbance import machine_of, undisturbed
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import CODE, sha256_file
 
@@ -55,7 +52,6 @@ RESULT = ROOT / "benchmarks" / "results" / "company.json"
 CALLS = "calls"
 SITUATIONS = (*ROUNDS, CALLS)
 _ON_REQUEST = {"compiled", "intel"}
-_MAX_OTHERS, _MAX_TRIES = 0.05, 3  # of a core, by other processes, beyond which a row is measured again
 _SMALL_SIZE = 8  # below it other bars hold, or none
 _MOST_MICROSECONDS = {"torch": 3.0, "numpy": 2.2, "bound": 1.5, "bound_numpy": 1.5, "operator_of_linear": 1.5}
 # Y[S, n] = X[S, k] · W[n, k]ᵀ of the name's library: n, k, the largest S, seconds of tuning.
@@ -129,7 +125,7 @@ def main() -> None:
     if arguments.keep:
         rows = _with_kept(rows, library)
     write(RESULT, {"library": library.name, "digest": _digest(library)} | measured | {"rows": rows})
-    checked = [bar for row in rows for bar in row["bars"]]
+    checked = [bar for row in rows if not row.get("disturbed") for bar in row["bars"]]
     print(f"{sum(bar['is_met'] for bar in checked)} of {len(checked)} bars are met")
 
 
@@ -183,39 +179,20 @@ def in_a_child(request: Row) -> Row:
     """What is asked for, from a process that has loaded nothing else, and its bars."""
     command = [sys.executable, "-m", "benchmarks.company", "--one", json.dumps(request)]
     environment = os.environ | ({"LD_PRELOAD": intel_openmp()} if request["situation"] == "intel" else {})
-    for _ in range(_MAX_TRIES):
-        with counted_others() as others:
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=environment
-            )
-        if others[0] <= _MAX_OTHERS:
-            break
-        print(f"again: other processes had {others[0]:.2f} of a core meanwhile", file=sys.stderr)
-    found: Row = json.loads(done.stdout.splitlines()[-1])
+
+    def measure_once() -> Row:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=environment
+        )
+        found: Row = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    watched = undisturbed(measure_once, lambda row: float(row.get("spread", 1.0)), machine_of())
+    found = watched.value
     wanted = {name: value for name, value in request.items() if name not in {"folder", "secs", "rounds"}}
     told_bars = [bar.told(found) for bar in bars(request["situation"], request["size"])]
-    known = {"commit": facts()["commit"], "others": round(others[0], 3)}
+    known = {"commit": facts()["commit"], "disturbed": watched.disturbed}
     return wanted | found | known | {"bars": told_bars}
-
-
-@contextmanager
-def counted_others() -> Iterator[list[float]]:
-    """Give a list that holds at the end how much of a core processes had that are not this one's children."""
-
-    def busy() -> float:
-        fields = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:]
-        idle = int(fields[3]) + int(fields[4])
-        return (sum(map(int, fields[:8])) - idle) / os.sysconf("SC_CLK_TCK")
-
-    def own() -> float:
-        return sum(
-            used.ru_utime + used.ru_stime
-            for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        )
-
-    before, started, found = busy() - own(), time.monotonic(), [0.0]
-    yield found
-    found[0] = (busy() - own() - before) / (time.monotonic() - started)
 
 
 def intel_openmp() -> str:
@@ -241,7 +218,8 @@ def told(row: Row) -> str:
         for bar in row["bars"]
     ]
     unbarred = "" if marked or "of_alone" not in row else f"of_alone {row['of_alone']:.2f}"
-    return f"{text}  | {', '.join(marked) or unbarred}"
+    text = f"{text}  | {', '.join(marked) or unbarred}"
+    return text + (f"  disturbed: {row['disturbed']}" if row.get("disturbed") else "")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.bench.disturbance import spread_of_readings
 from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import vendor_paths
 from dietcode.measure.tvm_threads import set_num_threads
@@ -123,7 +124,7 @@ def _run_on_tvm(folder: Path) -> Any:
 
 
 def measure(folder: Path, situation: str, size: int, threads: str, secs: float, rounds: int) -> Row:
-    """GFLOP/s of the library alone and in company, and of the partner: medians of `rounds`.
+    """GFLOP/s of the library alone and in company, and of the partner: medians of `rounds`; and their spread.
 
     Parameters
     ----------
@@ -141,7 +142,10 @@ def measure(folder: Path, situation: str, size: int, threads: str, secs: float, 
     case = Case(load(folder, threads=threads), size)
     case.check()
     found = [ROUNDS[situation](case, situation, secs) for _ in range(rounds)]
-    return {name: statistics.median(each[name] for each in found) for name in found[0]}
+    spread = spread_of_readings(
+        {rate: [1.0 / max(each[rate], 1e-9) for each in found] for rate in ("alone", "gflops")}
+    )
+    return {name: statistics.median(each[name] for each in found) for name in found[0]} | {"spread": spread}
 
 
 def in_turns(calls: Sequence[Call], secs: float) -> tuple[list[float], int]:

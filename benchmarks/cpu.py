@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import per_shape
-from benchmarks.facts import calm, write
+from benchmarks.facts import calm, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.workload.parse import load_spec
 
@@ -112,7 +112,7 @@ def measure(name: str, arguments: argparse.Namespace, cache: Path) -> Row:
     if arguments.metaschedule:
         result["metaschedule"] = metaschedule(name, folder, found["instances"], arguments)
     result["instances"] = found["instances"]
-    write(ROOT / "benchmarks" / "results" / f"cpu-{name}.json", result)
+    write(result_path(f"cpu-{name}"), result)
     return result
 
 

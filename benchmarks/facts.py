@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +14,10 @@ from typing import Any
 
 from dietcode.bench.disturbance import undisturbed_of
 from dietcode.runtime.cpu import available_cores, cpu_model
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+_NUMBERS = {"cpu family": "family", "model": "model"}
 
 
 def facts() -> dict[str, Any]:
@@ -27,11 +33,47 @@ def facts() -> dict[str, Any]:
             versions[package] = None
     return {
         "device": cpu_model(),
+        "processor": processor_numbers(),
         "cores": available_cores(),
         "commit": commit,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "versions": versions,
     }
+
+
+@functools.cache
+def processor_numbers() -> dict[str, int]:
+    """Family and model of this machine's processor, which tell apart those of one name; empty if unknown."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+    except OSError:
+        return {}
+    fields = (line.partition(":") for line in first.splitlines())
+    given = {key.strip(): value.strip() for key, _, value in fields}
+    return {name: int(given[key]) for key, name in _NUMBERS.items() if given.get(key, "").isdigit()}
+
+
+def device_name(found: Mapping[str, Any]) -> str:
+    """Of the machine that measured: its processor, its numbers where they were noted, and its cores."""
+    numbers = [f"{name} {number}" for name, number in (found.get("processor") or {}).items()]
+    return ", ".join([str(found["device"]), *numbers, f"{found['cores']} cores"])
+
+
+def device_folder() -> str:
+    """Of this machine, as a folder's name."""
+    return slug(
+        device_name({"device": cpu_model(), "processor": processor_numbers(), "cores": available_cores()})
+    )
+
+
+def slug(text: str) -> str:
+    """A device's name as a folder's."""
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", text.lower())).strip("-")
+
+
+def result_path(name: str) -> Path:
+    """The file of a result of this device; those of several devices lie side by side."""
+    return RESULTS / device_folder() / f"{name}.json"
 
 
 def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
@@ -52,8 +94,7 @@ def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
 
 
 def _git(*arguments: str) -> str:
-    root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 

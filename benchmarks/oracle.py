@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.stand import Stand
 from dietcode.search_space.cpu.limits import MicroKernel
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
@@ -38,7 +36,7 @@ def main() -> None:
             raise SystemExit(f"{arguments.library}: chosen but not built now: {', '.join(missing)}")
         rows = [
             compare(stand, paths, row, arguments.top, arguments.rounds)
-            for row in stand.instances(arguments.instances, unseen=False)
+            for row in stand.instances(arguments.instances)
         ]
         ratios = np.asarray([row["ratio"] for row in rows])
         result = {
@@ -50,7 +48,7 @@ def main() -> None:
             "instances": rows,
         }
         print({key: value for key, value in result.items() if key != "instances"})
-        write(ROOT / "benchmarks" / "results" / f"oracle-{stand.spec.name}.json", result)
+        write(result_path(f"oracle-{stand.spec.name}"), result)
 
 
 def compare(

@@ -2,30 +2,36 @@
 
     python -m benchmarks.per_shape tune SPEC [--instances T=5,24,…] [--trials 128]
     python -m benchmarks.per_shape compare LIBRARY [--databases DIR] [--top 8] [--rounds 15]
+    python -m benchmarks.per_shape curve LIBRARY [--databases DIR] [--top 8] [--rounds 15]
 
 `tune` gives every shape a run of its own, in ``build/benchmarks/per-shape-<name>/<value>/``; what is there
 already is not measured again. `compare` builds the fastest schedules of each database as they are meant to
 run, the constant weights already in the layout that the schedule asks for, checks them against float64, and
-times the best one and the library in turns: bare calls, same process, threads, memory and input. Run it with
+times the best one and the library in turns: bare calls, same process, threads, memory and input. `curve` does
+so for the first 16, 32, 64, … trials of each database, as a smaller budget would have left them: a curve that
+has not yet ended shows how much a larger budget would bring. It keeps what it has measured. Run them with
 nothing else on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, write
+from benchmarks.facts import calm, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.seed import run_seed
@@ -39,6 +45,7 @@ _RECORDS, _NOTE = "database_tuning_record.json", "tuning.json"
 _NUM_INSTANCES = 8
 MAX_SECS, TOP = 600.0, 8  # of tuning for each shape; schedules to build for each
 _BUILD_SECS, _RACE_SECS = 120.0, 600.0
+_FLAT = 0.02  # of throughput
 
 
 def main() -> None:
@@ -51,15 +58,18 @@ def main() -> None:
     tuning.add_argument("--trials", type=int, default=128, help="for each shape")
     tuning.add_argument("--max-secs", type=float, default=MAX_SECS, help="for each shape")
     comparing = commands.add_parser("compare", help="measure a library beside what `tune` found")
-    comparing.add_argument("library", type=Path)
-    comparing.add_argument("--databases", type=Path, help="folder with a folder for each value")
-    comparing.add_argument("--top", type=int, default=TOP, help="schedules to build for each shape")
-    comparing.add_argument("--rounds", type=int, default=15)
+    curving = commands.add_parser("curve", help="the same for smaller budgets")
+    for parsed in (comparing, curving):
+        parsed.add_argument("library", type=Path)
+        parsed.add_argument("--databases", type=Path, help="folder with a folder for each value")
+        parsed.add_argument("--top", type=int, default=TOP, help="schedules to build for each shape")
+        parsed.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     if arguments.command == "tune":
         tune(arguments.spec, arguments.instances, arguments.trials, arguments.max_secs)
     else:
-        compare(arguments.library, arguments.databases, arguments.top, arguments.rounds)
+        run = {"compare": compare, "curve": curve}[arguments.command]
+        run(arguments.library, arguments.databases, arguments.top, arguments.rounds)
 
 
 def default_databases(name: str) -> Path:
@@ -109,8 +119,14 @@ def tuning_secs(folder: Path) -> float | None:
     return float(json.loads(path.read_text())["secs"]) if path.exists() else None
 
 
-def compare(library: Path, databases: Path | None, top: int, rounds: int) -> None:
-    """Measure at every shape that has a database, and write JSON."""
+def _databases(library: Path, databases: Path | None) -> tuple[str, str, dict[int, Path]]:
+    """Name and variable of a library's workload, and the database of each value.
+
+    Raises
+    ------
+    SystemExit
+        MetaSchedule's runs cannot be of it, or there are none.
+    """
     manifest = json.loads((library / "manifest.json").read_text())
     name, variables = manifest["name"], manifest["variable_order"]
     if len(variables) != 1 or manifest["workload"]["op"]["epilogue"]:
@@ -121,9 +137,15 @@ def compare(library: Path, databases: Path | None, top: int, rounds: int) -> Non
     found = {int(path.parent.name): path.parent for path in folder.glob(f"[0-9]*/{_RECORDS}")}
     if not found:
         raise SystemExit(f"{folder}: no databases; run: python -m benchmarks.per_shape tune SPEC")
+    return name, variables[0], found
+
+
+def compare(library: Path, databases: Path | None, top: int, rounds: int) -> None:
+    """Measure at every shape that has a database, and write JSON."""
+    name, variable, found = _databases(library, databases)
     rows = []
     for value in sorted(found):
-        rows.append(measure(library, {variables[0]: value}, found[value], top, rounds))
+        rows.append(measure(library, {variable: value}, found[value], top, rounds))
         print(json.dumps(rows[-1]), flush=True)
     result = {
         "workload": name,
@@ -134,7 +156,77 @@ def compare(library: Path, databases: Path | None, top: int, rounds: int) -> Non
         "instances": rows,
     }
     print(result["summary"])
-    write(ROOT / "benchmarks" / "results" / f"per-shape-{name}.json", result)
+    write(result_path(f"per-shape-{name}"), result)
+
+
+def curve(library: Path, databases: Path | None, top: int, rounds: int) -> None:
+    """Measure every shape for the first trials of its database, and write JSON after each reading."""
+    name, variable, found = _databases(library, databases)
+    path = result_path(f"per-shape-curve-{name}")
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    same = kept.get("library") == digest_of(library)
+    rows: dict[tuple[int, int], dict[str, Any]] = {
+        (row["shape_vars"][variable], row["trials"]): row for row in (kept["rows"] if same else ())
+    }
+    for value, database in sorted(found.items()):
+        for trials in budgets(num_records(database)):
+            row = rows.get((value, trials))
+            if row is None or row.get("disturbed"):
+                with first_records(database, trials) as part:
+                    row = measure(library, {variable: value}, part, top, rounds)
+                rows[value, trials] = row
+                ordered = [rows[key] for key in sorted(rows)]
+                facts = {"workload": name, "library": digest_of(library), "top": top, "rounds": rounds}
+                write(path, facts | {"rows": ordered, "shapes": flat_parts(ordered)})
+            print(variable, value, trials, row.get("ratio"), row.get("disturbed"), flush=True)
+
+
+def digest_of(library: Path) -> str:
+    """Of a library's code."""
+    return hashlib.sha256((library / "library.so").read_bytes()).hexdigest()
+
+
+def budgets(num_trials: int) -> list[int]:
+    """The powers of two from 16 on that a database has trials for, and all of them."""
+    powers = [1 << power for power in range(4, 16) if 1 << power <= num_trials]
+    return sorted({*powers, num_trials})
+
+
+@contextmanager
+def first_records(database: Path, num_trials: int) -> Iterator[Path]:
+    """Yield a database with the first trials of another, in the order in which they were measured."""
+    with tempfile.TemporaryDirectory(prefix="dietcode-bench-") as place:
+        folder = Path(place) / database.name
+        shutil.copytree(database, folder)
+        lines = (database / _RECORDS).read_bytes().splitlines(keepends=True)
+        (folder / _RECORDS).write_bytes(b"".join(lines[:num_trials]))
+        yield folder
+
+
+def flat_parts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where the curve of each shape ends, and whether it is flat there.
+
+    It is where twice the trials brought less than 2 % of throughput; disturbed readings say nothing.
+    """
+    by_shape: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if "ratio" in row and not row["disturbed"]:
+            by_shape.setdefault(json.dumps(row["shape_vars"], sort_keys=True), []).append(row)
+    found = []
+    for own in by_shape.values():
+        best = np.maximum.accumulate([row["metaschedule_gflops"] for row in own])
+        gain = float(best[-1] / best[-2] - 1.0) if len(best) > 1 else None
+        is_doubled = len(own) > 1 and own[-1]["trials"] >= 2 * own[-2]["trials"]
+        found.append(
+            {
+                "shape_vars": own[-1]["shape_vars"],
+                "trials": own[-1]["trials"],
+                "gain_of_last": gain,
+                "is_flat": gain is not None and is_doubled and gain < _FLAT,
+                "ratio": own[-1]["dietcode_gflops"] / float(best[-1]),
+            }
+        )
+    return found
 
 
 def measure(
@@ -197,6 +289,14 @@ def build_top(request: dict[str, Any], place: Path, top: int) -> tuple[list[dict
     with ThreadPoolExecutor(available_cores()) as workers:
         answers = list(workers.map(build, range(min(top, num_records(Path(request["database"]))))))
     return [a for a in answers if not isinstance(a, str)], [a for a in answers if isinstance(a, str)]
+
+
+def bytes_together(records: Sequence[tuple[str, int]]) -> int | None:
+    """Bytes of one library of several shapes' kernels, each a database and its record; None without one."""
+    with tempfile.TemporaryDirectory(prefix="dietcode-bench-") as place:
+        asked = {"records": list(records), "path": str(Path(place) / "together.so")}
+        found = ask("together", asked, _BUILD_SECS)
+    return None if isinstance(found, str) else int(found["bytes"])
 
 
 def ask(command: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:

@@ -1,6 +1,6 @@
 """What `benchmarks.per_shape` runs in processes of their own, since a bad schedule can crash or hang.
 
-    python -m benchmarks.per_shape_worker build|race
+    python -m benchmarks.per_shape_worker build|together|race
 
 The request comes as JSON on standard input; the last line on standard output is the answer as JSON. A module
 built here exports ``main(A, B, Y)`` and, where the schedule rewrites the layout of a constant B, ``pack(B,
@@ -161,6 +161,20 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     return built | {"max_error": case.error(metaschedule_call(built, case))}
 
 
+def together(request: dict[str, Any]) -> dict[str, Any]:
+    """Build the records of several databases, one of each, into one library: ``{"bytes"}`` of it."""
+    functions, targets = {}, []
+    for number, (database, rank) in enumerate(request["records"]):
+        schedule, record = scheduled(database, rank)
+        module, _ = packed_module(schedule)
+        targets.append(record.target)
+        for variable, function in module.functions.items():
+            name = f"{variable.name_hint}_{number}"
+            functions[name] = function.with_attr("global_symbol", name)
+    tvm.compile(tvm.IRModule(functions), target=targets[0]).export_library(request["path"])
+    return {"bytes": Path(request["path"]).stat().st_size}
+
+
 def _manifest(library: str) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads((Path(library) / "manifest.json").read_text())
     return manifest
@@ -239,4 +253,4 @@ if __name__ == "__main__":
     given = json.load(sys.stdin)
     die_with_parent()
     skip_foreign_intrinsics()
-    print(json.dumps({"build": build, "race": race}[sys.argv[1]](given)))
+    print(json.dumps({"build": build, "together": together, "race": race}[sys.argv[1]](given)))

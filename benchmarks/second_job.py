@@ -81,7 +81,7 @@ def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
 def compare(first: Path, second: Path, num_instances: int, num_rounds: int) -> np.ndarray[Any, Any]:
     """Throughput of the first library over the second's at each instance."""
     with Stand(first) as stand:
-        rows = stand.instances(num_instances, unseen=False)
+        rows = stand.instances(num_instances)
         paths = [str(folder / "library.so") for folder in (first, second)]
         readings = np.asarray(
             [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ import numpy as np
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
+from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.requests import TimeRequest
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.forms import problem_from_json
-from dietcode.search_space.problem import extents_of
+from dietcode.search_space.problem import extents_of, instance_extents
 from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.report import records_of
+from dietcode.workload.instances import make_instances
 from dietcode.workload.parse import spec_of
 
 _TIMEOUT_SECS = 120.0
@@ -58,20 +63,27 @@ class Stand:
         """Extents of every letter of one instance."""
         return extents_of(self.spec, binding)
 
-    def instances(self, wanted: int, unseen: bool) -> list[dict[str, Any]]:
-        """Rows of the report, evenly over it; of those at which nothing was measured, where asked."""
-        rows = self.report["instances"]
-        if unseen:
-            seen = {_key(p) for k in self.report["micro_kernels"] for p in k["points"]}
-            rows = [row for row in rows if _key(self.extents(row["shape_vars"])) not in seen]
+    def instances(self, wanted: int) -> list[dict[str, Any]]:
+        """Rows of the report, evenly over it."""
+        rows: list[dict[str, Any]] = self.report["instances"]
         picked = np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).round().astype(int))
         return [rows[i] for i in picked]
+
+    def seen(self) -> list[bool]:
+        """Whether tuning measured anything at each row of the report."""
+        measured = {_key(p) for k in self.report["micro_kernels"] for p in k["points"]}
+        return [_key(self.extents(row["shape_vars"])) in measured for row in self.report["instances"]]
 
     def slower(self) -> float:
         """The reference kernel's reading now over its usual one at the calibration."""
         measuring = self._measuring
         measuring.attach(self.report["calibration"])
         return measuring.measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
+
+    def fastest(self) -> float:
+        """The fastest of these readings, over the usual one at the calibration."""
+        fastest = min(self._measuring.measurer.reference_readings)
+        return fastest / float(self.report["calibration"]["reference_secs"])
 
     def calibrate(self) -> dict[str, Any]:
         """The machine's calibration, now."""
@@ -88,6 +100,23 @@ class Stand:
             self._measuring.folder = folder
         results = self._measuring.build(kernels, "one")
         return {k.name: r.path for k, r in zip(kernels, results, strict=True) if r.path is not None}
+
+    def waves_left_out(self) -> float:
+        """Seconds that timing takes of the waves that early pruning left out, as tuning times them."""
+        pruned = [m for m in records_of(self.report).measurements.values() if m.pruned]
+        extents = instance_extents(self.spec, make_instances(self.spec).columns())
+        anchors, secs = choose_anchors(self.problem, extents), 0.0
+        self._measuring.attach(self.report["calibration"])
+        built = self._measuring.build([m.micro_kernel for m in pruned], "pruned")
+        for measurement, result in zip(pruned, built, strict=True):
+            grow = partial(self.full_wave, measurement.micro_kernel)
+            rest = [p for p in wave_points(grow, anchors) if p not in measurement.points]
+            began = time.monotonic()
+            timed = self._measuring.time(measurement.micro_kernel, result, rest)
+            secs += time.monotonic() - began
+            if timed.error is not None:
+                raise SystemExit(f"{measurement.micro_kernel.name}: {timed.error}")
+        return secs
 
     def read(self, path: str | None, binding: dict[str, int]) -> float:
         """Seconds of one call of a library, or of this stand's own, at one instance."""

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from benchmarks.evidence.choice import PRUNING, VOTES
 from benchmarks.evidence.figure import Figure
-from benchmarks.evidence.gpu import RECORDS, slug, todays_versions
+from benchmarks.evidence.gpu import RECORDS, todays_versions
 from benchmarks.evidence.gpu_pages import render
 from benchmarks.evidence.pages import is_of_gpu, write_index, write_pages
 from benchmarks.evidence.series import COMPLEXITY, CONV, DENSE, HIDDEN
 from benchmarks.evidence.shop import Scale, Shop
 from benchmarks.evidence.tiles import EDGES, GRIDS, SWEEP
 from benchmarks.evidence.versions import ROOT, versions
-from benchmarks.facts import write
+from benchmarks.facts import device_folder, write
 from dietcode.errors import DietCodeError
-from dietcode.runtime.cpu import available_cores, cpu_model
 
 OUTPUT = ROOT / "docs" / "evidence"
 # In the paper's order; measured from the quickest on, and Table 1 from what the series have measured.
@@ -80,11 +79,6 @@ def stale(folder: Path, scale: Scale, prefix: str = "") -> list[str]:
             if known.get(what) != value:
                 lines.append(f"{path.parent.name}/{path.name}: {what} was {known.get(what)}, is {value}")
     return lines
-
-
-def device_folder() -> str:
-    """Of this machine: its processor and cores, as a file name."""
-    return slug(f"{cpu_model()} {available_cores()} cores")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ paper's.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,11 +161,6 @@ def todays_versions(names: list[str]) -> dict[str, str]:
         "features": FORMAT,
         "generator": generator("cuda_"),
     }
-
-
-def slug(text: str) -> str:
-    """A device's name as a folder's."""
-    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", text.lower())).strip("-")
 
 
 def read_device(folder: Path) -> Device:

@@ -12,8 +12,9 @@ from benchmarks.evidence import choice, gpu_series, gpu_tiles
 from benchmarks.evidence import series as cpu_series
 from benchmarks.evidence import tiles as cpu_tiles
 from benchmarks.evidence.figure import Figure
-from benchmarks.evidence.gpu import Device, read_device, slug
+from benchmarks.evidence.gpu import Device, read_device
 from benchmarks.evidence.pages import write_pages
+from benchmarks.facts import slug
 from dietcode.errors import RecordsError
 
 _FIRST = "bert-dense"  # the paper's own workload

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.figure import Figure
+from benchmarks.facts import device_name
 
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
 system on this device: what the paper found, what is measured here, and why they differ. Raw data with
@@ -29,7 +30,7 @@ def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
         facts = facts or found
         draw(figure, found["data"], folder / f"{figure.name}.svg")
         parts.append(section(figure, found))
-    head = "" if facts is None else f"# Evidence: {_device(facts)}\n\n{_INTRODUCTION}\n"
+    head = "" if facts is None else f"# Evidence: {_device(facts)}\n\n{_INTRODUCTION}{_unknown(facts)}\n"
     (folder / "index.md").write_text("\n".join([head, *parts]))
 
 
@@ -39,15 +40,28 @@ def is_of_gpu(found: dict[str, Any]) -> bool:
 
 
 def _device(facts: dict[str, Any]) -> str:
-    size = f"{facts['num_sms']} SMs" if is_of_gpu(facts) else f"{facts['cores']} cores"
     synthetic = " (synthetic: no device measured this)" if facts.get("synthetic") else ""
-    return f"{facts['device']}, {size}{synthetic}"
+    if is_of_gpu(facts):
+        return f"{facts['device']}, {facts['num_sms']} SMs{synthetic}"
+    return device_name(facts) + synthetic
+
+
+def _unknown(facts: dict[str, Any]) -> str:
+    known = is_of_gpu(facts) or facts.get("processor")
+    return (
+        ""
+        if known
+        else " The processor's family and model were not noted, so that another of this name may differ."
+    )
 
 
 def write_index(output: Path) -> None:
     """The page that lists the devices."""
-    devices = sorted(path.parent.name for path in output.glob("*/index.md"))
-    listed = "\n".join(f"{name}/index" for name in devices)
+    listed = "\n".join(
+        str(page.relative_to(output).with_suffix(""))
+        for name in ("index.md", "workloads.md")
+        for page in sorted(output.glob(f"*/{name}"))
+    )
     text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n```{{toctree}}\n{listed}\n```\n"
     (output / "index.md").write_text(text)
 

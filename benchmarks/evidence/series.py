@@ -10,26 +10,34 @@ import numpy as np
 from benchmarks import prediction
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Scale, Shop
+from benchmarks.facts import write
 from benchmarks.stand import Stand
 from dietcode.bench.compare import spread
 from dietcode.bench.disturbance import undisturbed_of
 
 
 def measure(shop: Shop, path: str) -> Row:
-    """One workload: its library, some shapes tuned alone, and all paths timed in turns at these."""
+    """One workload: its library, some shapes tuned alone, and all paths timed in turns at these.
+
+    The shapes are held out: drawn by a seed and written down with what is predicted for them before any is
+    measured (`benchmarks.prediction`).
+    """
     spec = shop.spec(path)
     library = shop.library(spec)
-    report = library.report
-    count, scale = len(report["instances"]), shop.scale
-    places = list(range(count)) if count <= scale.few else spread(count, scale.num_alone)
-    rows = [report["instances"][i] for i in places]
-    measured = []
+    report, scale = library.report, shop.scale
+    with Stand(library.folder) as stand:
+        drawn = prediction.held_out(stand, scale.num_instances, scale.random_state)
+        write(shop.folder / "held-out" / f"{spec.name}.json", drawn)
+        gaps = prediction.measure(stand, drawn, scale.prediction_rounds)
+    rows = [drawn["instances"][i] for i in spread(len(drawn["instances"]), scale.num_alone)]
+    measured, raced = [], []
     for row in rows:
         alone = shop.alone(spec, row["shape_vars"])
         found = shop.race(library.folder, row["shape_vars"], alone["database"], shop.scale.rounds)
-        measured.append(found | {"tuning_secs": alone["secs"], "predicted_gflops": row["predicted_gflops"]})
-    with Stand(library.folder) as stand:
-        gaps = prediction.measure(stand, shop.scale.num_instances, 2)
+        facts = {"predicted_gflops": row["predicted"], "held_out": drawn["held_out"]}
+        measured.append(found | facts | {"tuning_secs": alone["secs"]})
+        if "best_rank" in found:
+            raced.append((alone["database"], int(found["best_rank"])))
     secs = [row["tuning_secs"] for row in measured]
     return {
         "workload": spec.name,
@@ -42,7 +50,8 @@ def measure(shop: Shop, path: str) -> Row:
         "num_micro_kernels": len(report["selection"]["micro_kernels"]),
         "library_bytes": (library.folder / "library.so").stat().st_size,
         "kernel_bytes": report["selection"]["kernel_bytes"],
-        "prediction": {key: value for key, value in gaps.items() if key != "instances"},
+        "prediction": gaps,
+        "bytes_together": shop.together(raced),
         "instances": measured,
         "summary": summary(measured),
     }
@@ -82,16 +91,22 @@ def draw(axes: Any, data: Row) -> None:
     }
     for i, (name, rates) in enumerate(bars.items()):
         axis.bar(places + (i - 1) * 0.27, rates, 0.25, label=name)
-    axis.plot(
-        places + 0.27,
-        [row["predicted_gflops"] for row in rows],
-        "k_",
-        markersize=14,
-        label="fitted (these shapes are among those measured for it)",
-    )
+    for is_anchor, mark, name in (
+        (False, "k_", "predicted; no fit has seen these shapes"),
+        (True, "kx", "fitted: an anchor, measured for it"),
+    ):
+        some = [i for i, row in enumerate(rows) if _is_anchor(row) is is_anchor]
+        rates = [rows[i]["predicted_gflops"] for i in some]
+        if some:
+            axis.plot(places[some] + 0.27, rates, mark, markersize=14 if mark == "k_" else 6, label=name)
     axis.set_xticks(places, [label(row["shape_vars"]) for row in rows])
     axis.set_ylabel("GFLOP/s")
     axis.legend(fontsize=8)
+
+
+def _is_anchor(row: Row) -> bool:
+    """Whether tuning measured the shape; figures of before 2026-11-23 are of such shapes."""
+    return "held_out" not in row
 
 
 def label(binding: dict[str, int]) -> str:
@@ -102,7 +117,7 @@ def label(binding: dict[str, int]) -> str:
 def table(data: Row) -> list[list[str]]:
     """A row a shape."""
     heads = [
-        "shape", "vendor, GFLOP/s", "its path", "alone", "DietCode", "fitted", "DietCode ÷ alone", "÷ "
+        "shape", "vendor, GFLOP/s", "its path", "alone", "DietCode", "predicted", "DietCode ÷ alone", "÷ "
         "vendor"
     ]  # fmt: skip
     lines = [heads]
@@ -119,7 +134,7 @@ def table(data: Row) -> list[list[str]]:
                 name,
                 f"{row['metaschedule_gflops']:.0f}",
                 f"{ours:.0f}",
-                f"{row['predicted_gflops']:.0f}",
+                f"{row['predicted_gflops']:.0f}" + " (fitted: an anchor)" * _is_anchor(row),
                 f"{row['ratio']:.2f}",
                 f"{ours / rate:.2f}",
             ]
@@ -127,28 +142,31 @@ def table(data: Row) -> list[list[str]]:
     return lines
 
 
-def _held_out(gap: Row) -> str:
-    """Whether tuning measured nothing at the instances of a gap; records of before 2026-11-21 do not say."""
-    told = {
-        True: " that nothing was tuned at",
-        False: ", all of which were measured for it (not a prediction)",
-    }
-    return told.get(gap.get("unseen"), ", of which the record does not say whether they were measured for it")
+_HELD_OUT = {
+    "not measured in tuning": " that nothing was tuned at",
+    "left out of the fit": ", each left out of the fit that predicts it",
+    None: ", which the record does not call held out (not a prediction)",
+}
 
 
 def ours(data: Row) -> str:
     """Ratios, gap and seconds."""
     found, gap = data["summary"], data["prediction"]
     built = [row for row in data["instances"] if "dietcode_gflops" in row]
-    worst = max((abs(row["predicted_gflops"] / row["dietcode_gflops"] - 1) for row in built), default=0.0)
+    missed = [
+        (abs(row["predicted_gflops"] / row["dietcode_gflops"] - 1), label(row["shape_vars"])) for row in built
+    ]
+    worst, where = max(missed, default=(0.0, "none"))
+    kind = "the fit is" if any(_is_anchor(row) for row in built) else "predictions are"
     if found["of_metaschedule"] is None:
         return "No shape that was tuned alone could be built, or something else ran while most were measured."
     return (
         f"{found['of_metaschedule']:.2f} × of a shape tuned alone with {data['trials_alone']} trials, "
         f"{found['of_vendor']:.2f} × of the vendor (geometric means over {len(data['instances'])} shapes); "
         f"prediction {gap['gap_mean']:.1%} off on average over {gap['num_instances']} instances"
-        f"{_held_out(gap)}, machine's drift taken out, where two passes differ by twice "
-        f"{gap['repeat_floor']:.1%}; the fit is up to {worst:.0%} off at the shapes below; "
+        f"{_HELD_OUT[gap['held_out']]}, machine's drift taken out, where two passes differ by twice "
+        f"{gap['repeat_floor']:.1%}, and {gap['gap_worst']:.0%} at worst; {kind} {worst:.0%} off at {where} "
+        f"in turns with the other paths, which take the caches; "
         f"{data['secs']:.0f} s for {data['num_instances']} instances beside {data['secs_alone_mean']:.0f} "
         f"s for one alone."
     )
@@ -235,8 +253,26 @@ def _numbers(data: Row) -> Row:
         "num_tuned_alone": data["num_tuned_alone"],
         "trials_alone": data["trials_alone"],
         "library_bytes": data["library_bytes"],
-        "bytes_alone_mean": float(np.mean(alone)) if alone else None,
+        "bytes_in_one_file": bytes_in_one_file(alone, data["bytes_together"], data["num_instances"]),
     }
+
+
+def bytes_in_one_file(alone: list[int], together: int | None, num_instances: int) -> float | None:
+    """Estimated bytes of a library with a kernel for every shape, from those of some; None where not known.
+
+    What every library has is in it once: a further kernel adds what it added in a library of all of them.
+
+    Parameters
+    ----------
+    alone : list of int
+        Bytes of a library for each of some shapes.
+    together : int or None
+        Bytes of one library with the kernels of all of these.
+    """
+    if together is None or len(alone) < 2:
+        return None
+    each = (together - float(np.mean(alone))) / (len(alone) - 1)
+    return together + (num_instances - len(alone)) * each
 
 
 def draw_complexity(axes: Any, data: Row) -> None:
@@ -256,10 +292,10 @@ def draw_complexity(axes: Any, data: Row) -> None:
 def table_complexity(data: Row) -> list[list[str]]:
     """A row a workload."""
     heads = "workload|instances|kernels alone|kernels, DietCode|tuning alone (estimated)|DietCode|ratio"
-    lines = [[*heads.split("|"), "bytes alone (estimated)", "DietCode"]]
+    lines = [[*heads.split("|"), "one file, every shape alone (estimated)", "one file, DietCode"]]
     for row in data["workloads"]:
         every = row["secs_alone_mean"] * row["num_instances"]
-        size = row["bytes_alone_mean"]
+        size = row.get("bytes_in_one_file")  # records of before 2026-11-23 have libraries of one shape alone
         lines.append(
             [
                 row["workload"],
@@ -269,7 +305,7 @@ def table_complexity(data: Row) -> list[list[str]]:
                 f"{every:.0f} s ({row['num_tuned_alone']} shapes measured)",
                 f"{row['secs']:.0f} s",
                 f"{every / row['secs']:.1f} ×",
-                "not known" if size is None else f"{size * row['num_instances'] / 1024:.0f} KiB",
+                "not measured" if size is None else f"{size / 1024:.0f} KiB",
                 f"{row['library_bytes'] / 1024:.0f} KiB",
             ]
         )

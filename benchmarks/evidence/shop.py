@@ -36,22 +36,24 @@ class Scale:
     dense, hidden, conv, wide : str
         Workloads, below the checkout: a dense layer over its rows, over its hidden sizes, a convolution over
         its batch, and one that needs many micro-kernels.
-    num_alone, few : int
-        Shapes of each range that MetaSchedule tunes alone; all of them where there are at most `few`.
+    num_alone : int
+        Held-out shapes of each range that MetaSchedule tunes alone.
+    random_state : int
+        Which draws them.
     trials : int
         Of MetaSchedule for each of them.
     max_secs : float
         Of each of them, at most.
     budget : dict
         Fields of the specs' budgets to change.
-    rounds : int
-        Readings behind a median.
+    rounds, prediction_rounds : int
+        Readings behind a median; in each of the two passes over the held-out shapes.
     num_instances : int
         At which libraries are timed.
     num_points : int
         Of a trade-off, at most.
     num_runs : int
-        Of a search with and without a part of it.
+        Of a search, each with a seed of its own.
     search : Search
         Of every library.
     """
@@ -60,15 +62,16 @@ class Scale:
     hidden: str = "examples/bert-dense-hidden.yaml"
     conv: str = "examples/resnet50-conv3x3.yaml"
     wide: str = "examples/two-dims.yaml"
-    num_alone: int = 3
-    few: int = 4
+    num_alone: int = 4
+    random_state: int = 0
     trials: int = 48
     max_secs: float = 300.0
     budget: Row = field(default_factory=dict)
     rounds: int = 9
+    prediction_rounds: int = 2
     num_instances: int = 8
     num_points: int = 6
-    num_runs: int = 1
+    num_runs: int = 3
     search: Search = field(default_factory=Search)
 
 
@@ -156,6 +159,10 @@ class Shop:
     def race(self, library: Path, binding: dict[str, int], database: str, rounds: int) -> Row:
         """A library, the best of what MetaSchedule found for one shape, and PyTorch, timed in turns."""
         return per_shape.measure(library, binding, Path(database), per_shape.TOP, rounds, ("torch",))
+
+    def together(self, records: list[tuple[str, int]]) -> int | None:
+        """Bytes of one file with a kernel for each shape: of each database the record that was raced."""
+        return per_shape.bytes_together(records) if len(records) > 1 else None
 
     def _fresh(self, folder: Path) -> bool:
         """Whether there is something to take; what is stale is deleted."""

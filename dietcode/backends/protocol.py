@@ -162,6 +162,9 @@ class MeasuringDevice(Protocol):
     def full_wave(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """Return an instance grown until nothing is padded and no core is idle, as far as possible."""
 
+    def finals_between(self, problem: AnyProblem, extents: Extents) -> list[Point]:
+        """Return instances between the anchors that the leaders are read at; none where waves are enough."""
+
     def check(
         self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:

@@ -95,11 +95,16 @@ class Machine:
         return max(wall for wall, _ in found) / self._usual_secs
 
     def others_secs(self) -> float | None:
-        """Return the CPU seconds that others have taken on these cores since some time; None if not known."""
+        """Return the CPU seconds that others have taken on these cores since some time; None if not known.
+
+        Children that have ended, and were waited for, are no others.
+        """
         try:
             lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
             busy = sum(_busy_ticks(line.split()) for line in lines if _core_of(line) in self.cores)
-            return busy / os.sysconf("SC_CLK_TCK") - time.process_time()
+            children = os.times()
+            own = time.process_time() + children.children_user + children.children_system
+            return busy / os.sysconf("SC_CLK_TCK") - own
         except (OSError, ValueError):
             return None
 

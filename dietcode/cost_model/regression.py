@@ -11,6 +11,11 @@ from dietcode.errors import CandidateError
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import AnyProblem
 
+_STRENGTH = 0.2  # of what is known beforehand, over one measured point that a term alone makes up
+_NUM_REWEIGHTINGS = 3
+_LEAST_SPREAD = 0.01
+_TOLERATED = 2.25  # times the median error, by which a point may be slower than the fit and counts in full
+
 
 def measured(
     problem: AnyProblem,
@@ -59,3 +64,39 @@ def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
     solution, _ = nnls(terms / scale / secs[:, None], np.ones_like(secs))
     coefficients = solution / scale
     return coefficients, float(np.median(np.abs(terms @ coefficients / secs - 1.0)))
+
+
+def fit_towards(terms: FloatArray, secs: FloatArray, known: FloatArray) -> tuple[FloatArray, float]:
+    """Fit as `fit_terms`, where a few points are to tell many terms and some were disturbed.
+
+    Coefficients that the points leave open stay near `known`. Disturbances only ever add time, so that a
+    point much slower than the fit counts less (iteratively reweighted, on that side alone).
+
+    Parameters
+    ----------
+    terms : float64 array [num_points, num_terms]
+    secs : float64 array [num_points]
+    known : float64 array [num_terms]
+        What other micro-kernels, or arithmetic, make them.
+
+    Returns
+    -------
+    coefficients : float64 array [num_terms]
+    error : float
+        Median relative error.
+    """
+    from scipy.optimize import nnls  # it takes half a second, and most processes fit nothing
+
+    relative = terms / secs[:, None]
+    pull = _STRENGTH * np.sqrt(np.mean(relative**2, axis=0))
+    weights = np.ones_like(secs)
+    coefficients = known
+    for _ in range(1 + _NUM_REWEIGHTINGS):
+        rows = np.vstack([relative * weights[:, None], np.diag(pull)])
+        scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
+        solution, _ = nnls(rows / scale, np.concatenate([weights, pull * known]))
+        coefficients = solution / scale
+        slower = 1.0 - relative @ coefficients
+        allowed = _TOLERATED * max(_LEAST_SPREAD, float(np.median(np.abs(slower))))
+        weights = np.sqrt(np.minimum(1.0, allowed / np.maximum(slower, 1e-30)))
+    return coefficients, float(np.median(np.abs(relative @ coefficients - 1.0)))

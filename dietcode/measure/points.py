@@ -33,6 +33,18 @@ def choose_anchors(
     return [{index: int(values[i]) for index, values in extents.items()} for i in picked]
 
 
+def choose_between(problem: AnyProblem, extents: dict[str, IntArray]) -> list[dict[str, int]]:
+    """Choose one instance between each two of `choose_anchors`, by the logarithm of the work.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extents of every instance.
+    """
+    anchors = choose_anchors(problem, extents)
+    return [p for p in choose_anchors(problem, extents, 2 * NUM_ANCHORS - 1) if p not in anchors]
+
+
 def full_wave(problem: AnyProblem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:
     """Return an anchor with dynamic rows and columns rounded up to whole tiles, so that nothing is padded."""
     full = dict(anchor)

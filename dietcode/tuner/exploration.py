@@ -116,7 +116,8 @@ class Exploration:
             todo = finalists(self.domain, self.task.extents, self.records)
             if todo and not self._out_of_time():
                 self._attach()
-                read_again(todo, self.store, self.device, self.on_event, self._out_of_time)
+                between = self.device.finals_between(self.task.problem, self.task.extents)
+                read_again(todo, self.store, self.device, self.on_event, self._out_of_time, between)
 
     def _check_any_worked(self) -> None:
         if not any(m.usable for m in self.records.measurements.values()):

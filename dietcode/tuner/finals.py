@@ -1,11 +1,12 @@
 """Reading the candidates that could win somewhere again.
 
-One reading of many candidates favours the lucky ones; more readings of the leaders correct that.
+One reading of many candidates favours the lucky ones; more readings of the leaders correct that. Leaders are
+also read between the anchors, where the device's model interpolates: a library's predictions are theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from dietcode.backends.protocol import Domain, MeasuringDevice
 from dietcode.cost_model.model import Extents
 from dietcode.measure.records import Measurement, Records, RecordsStore
+from dietcode.measure.requests import Point
 from dietcode.tuner.events import Event, OnEvent
 
 _READINGS = 3
@@ -26,6 +28,7 @@ def read_again(
     device: MeasuringDevice,
     on_event: OnEvent,
     out_of_time: Callable[[], bool],
+    between: Sequence[Point] = (),
 ) -> None:
     """Read in turns until each has three readings, and record the median.
 
@@ -33,22 +36,29 @@ def read_again(
     ----------
     todo : list of Measurement
         As `finalists` gives them.
+    between : sequence of mapping of str to int
+        Further instances to read them at.
     out_of_time : callable
         Whether reading is to end.
     """
     built = device.build([m.micro_kernel for m in todo], "final")
+    points = [(*m.points, *(dict(p) for p in between if p not in m.points)) for m in todo]
     readings = [[m.secs] for m in todo]
     for reading in range(1, _READINGS):
         for index, (measurement, library) in enumerate(zip(todo, built, strict=True)):
             if library.path is None or out_of_time():
                 continue
-            result = device.time(measurement.micro_kernel, library, measurement.points)
+            result = device.time(measurement.micro_kernel, library, points[index])
             if result.error is None:
                 readings[index].append(result.secs)
         on_event(Event("measure", f"{len(todo)} finalists again", reading, _READINGS - 1))
-    for measurement, rows in zip(todo, readings, strict=True):
-        secs = tuple(float(s) for s in np.median(rows, axis=0))
-        store.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
+    for measurement, read_at, (first, *again) in zip(todo, points, readings, strict=True):
+        line = replace(measurement, num_readings=1 + len(again))
+        if again:
+            unread = (float("nan"),) * (len(read_at) - len(first))
+            secs = np.nanmedian([(*first, *unread), *again], axis=0)
+            line = replace(line, points=read_at, secs=tuple(float(s) for s in secs))
+        store.append(line.to_json())
 
 
 def finalists(domain: Domain, extents: Extents, records: Records) -> list[Measurement]:

@@ -22,7 +22,7 @@ BESIDE_A_PARTNER = {"of_alone", "control", "partner", "partner_gflops", "partner
 def test_a_situation_is_measured(situation: str) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
-    assert set(row) == {"alone", "gflops", *FIGURES.get(situation, BESIDE_A_PARTNER)}
+    assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER)}
     assert all(value > 0 for value in row.values())
     wanted = bars(situation, 70)
     line = told(row | {"situation": situation, "size": 70, "bars": [bar.told(row) for bar in wanted]})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -215,3 +217,15 @@ def test_figures_of_benchmarks_are_of_calm_rows(capsys: pytest.CaptureFixture[st
     assert "dense: 1 of 3 rows were disturbed (a partner)" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="dense: no figure is written"):
         calm(rows[:2], "dense")
+
+
+def test_a_child_that_has_ended_was_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cores' time stands still here, so that what is left of it shrinks by what is this process's own."""
+    machine = Machine(1)
+    lines = [f"cpu{core} 900 0 0 900 0 0 0 0 0 0" for core in machine.cores]
+    monkeypatch.setattr(disturbance.Path, "read_text", lambda *_, **__: "\n".join(lines))
+    before = machine.others_secs()
+    burn = "import time\nwhile time.process_time() < 0.4: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    after = machine.others_secs()
+    assert before is not None and after is not None and before - after >= 0.4

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason=of_extra("bench"))
 from benchmarks.evidence.__main__ import FIGURES, OUTPUT, measure, stale
 from benchmarks.evidence.choice import frontier
 from benchmarks.evidence.pages import write_pages
+from benchmarks.evidence.series import bytes_in_one_file
 from benchmarks.evidence.shop import Scale, Shop
 from benchmarks.evidence.versions import generator
 from dietcode.tuner.search import Search
@@ -40,7 +41,6 @@ def scale(tmp_path_factory) -> Scale:
     return Scale(
         *[str(path)] * 4,
         num_alone=1,
-        few=1,
         trials=2,
         max_secs=60.0,
         budget={"trials": 4, "seconds": 60.0},
@@ -100,16 +100,33 @@ def test_ratios_come_from_what_was_measured(results):
     edges = json.loads((results / "figure-10.json").read_text())["data"]
     assert set(edges["gflops"]) == {"baseline", "global", "partition", "local"}
     pruning = json.loads((results / "section-5.3.json").read_text())["data"]
-    assert all(run["pruned"] == 0 for run in pruning["runs"] if not run["pruning"])
+    assert all((run["left_out_secs"] > 0) == (run["pruned"] > 0) for run in pruning["runs"])
 
 
 def test_a_frontier_has_no_point_that_another_beats():
+    greedy = {"num_votes": None, "trimmed": False}
     points = [(10, 0.3), (20, 0.4), (30, 0.1), (40, 0.1), (50, 0.0)]
-    curve = [{"num_bytes": size, "loss_mean": loss, "num_kernels": size // 20 + 1} for size, loss in points]
+    curve = [
+        {**{"num_bytes": size, "loss_mean": loss, "num_kernels": size // 20 + 1, "chosen": [size]}, **greedy}
+        for size, loss in points
+    ]
     assert [p["num_bytes"] for p in frontier(curve, 8)] == [10, 30, 50]
     assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 50]
     curve = [point | {"num_kernels": size // 40 + 1} for point, (size, _) in zip(curve, points, strict=True)]
     assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 30, 50]  # the best of one kernel
+    voted = {"num_bytes": 45, "loss_mean": 0.2, "num_kernels": 3, "chosen": [1, 2, 3], "trimmed": False}
+    curve += [voted | {"num_votes": 2}, voted | {"num_votes": 9}, voted | {"num_votes": 3, "trimmed": True}]
+    found = frontier(curve, 2)
+    assert [(p["num_bytes"], p["num_votes"]) for p in found] == [
+        (10, None), (30, None), (45, 2), (50, None)
+    ]  # fmt: skip
+
+
+def test_bytes_of_one_file_count_what_every_library_has_once():
+    fixed, kernels = 27_000, [4_000, 5_000, 6_000]
+    alone, together = [fixed + kernel for kernel in kernels], fixed + sum(kernels)
+    assert bytes_in_one_file(alone, together, 128) == fixed + 128 * 5_000
+    assert bytes_in_one_file(alone, None, 128) is None and bytes_in_one_file(alone[:1], 31_000, 4) is None
 
 
 @pytest.mark.long

@@ -16,10 +16,11 @@ from needs import of_extra
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
 from benchmarks.evidence import __main__ as command
-from benchmarks.evidence.gpu import UNKNOWN, read_device, slug
+from benchmarks.evidence.gpu import UNKNOWN, read_device
 from benchmarks.evidence.gpu_pages import gpu_figures, render
 from benchmarks.evidence.shop import Scale
 from benchmarks.evidence.versions import ROOT, generator_at
+from benchmarks.facts import slug
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import RecordsError
 from dietcode.measure.records import Measurement, Records, write_records

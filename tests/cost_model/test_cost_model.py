@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.cpu.counts import count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.model import LocalModel, _work, fit_local, terms_of
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
 from dietcode.cost_model.model import cost_array
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
@@ -75,7 +75,8 @@ def test_many_instances_are_counted_as_each_alone() -> None:
             assert getattr(together, name)[i] == getattr(alone, name)[0]
 
 
-COEFFICIENTS = np.array([3e-6, 2e-10, 4e-10, 5e-8, 6e-11])
+COEFFICIENTS = np.array([3e-6, 2e-10, 4e-9, 5e-8, 3e-8, 5e-9])  # as of a core at 3 GHz
+HZ = 3e9
 RNG = np.random.default_rng(0)
 POINTS = tuple(
     {"m": int(m), "n": int(n), "k": int(k)}
@@ -91,24 +92,66 @@ def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float
     return tuple(float(s) for s in secs)
 
 
+def fitted(points: tuple[dict[str, int], ...], secs: tuple[float, ...], kappa: float) -> LocalModel:
+    waves = CountedWaves.of(DENSE, TILE, LIMITS, kappa, points, secs)
+    return waves.fit(TermRates.of_all([waves]))
+
+
+def predicted(model: LocalModel, extents: dict[str, Any], kappa: float) -> Any:
+    flops = 2.0 * extents["m"] * extents["n"] * extents["k"]
+    return flops / model.predict(DENSE, LIMITS, kappa, extents).throughput
+
+
 @pytest.mark.parametrize("kappa", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("dropped", [None, 0, 1, 4])
-def test_a_fit_recovers_what_made_the_times(kappa: float, dropped: int | None) -> None:
+def test_a_fit_predicts_what_made_the_times(kappa: float, dropped: int | None) -> None:
     coefficients = COEFFICIENTS.copy()
     if dropped is not None:
         coefficients[dropped] = 0.0
-    model = fit_local(DENSE, TILE, LIMITS, kappa, POINTS, times_of(POINTS, coefficients, kappa))
-    np.testing.assert_allclose(model.coefficients, coefficients, rtol=1e-5, atol=1e-16)
-    assert model.fit_error < 1e-8
-    others = arrays(m=[1, 37, 1000], n=[1, 64, 3000], k=[1, 2, 2048])
+    model = fitted(POINTS, times_of(POINTS, coefficients, kappa), kappa)
+    assert model.fit_error < 2e-3
+    others = arrays(m=[1, 37, 1000], n=[1, 64, 3000], k=[20, 50, 2048])
     points = tuple({k: int(v[i]) for k, v in others.items()} for i in range(3))
-    factors = model.predict(DENSE, LIMITS, kappa, others)
-    flops = 2.0 * others["m"] * others["n"] * others["k"]
-    np.testing.assert_allclose(flops / factors.throughput, times_of(points, coefficients, kappa), rtol=1e-6)
+    found = predicted(model, others, kappa)
+    np.testing.assert_allclose(found, times_of(points, coefficients, kappa), rtol=0.02)
+
+
+def test_a_disturbed_wave_spoils_nothing() -> None:
+    """One of forty took twice as long; a fit that believes it is off by percents."""
+    secs = np.array(times_of(POINTS, COEFFICIENTS, 0.6))
+    at = int(secs.argmax())
+    secs[at] *= 2.0
+    model = fitted(POINTS, tuple(secs.tolist()), 0.6)
+    extents = arrays(**{k: [p[k] for p in POINTS] for k in "mnk"})
+    gaps = predicted(model, extents, 0.6) / np.array(times_of(POINTS, COEFFICIENTS, 0.6)) - 1.0
+    assert abs(gaps[at]) < 0.01 and np.abs(gaps).max() < 0.02
+
+
+def test_what_few_waves_leave_open_comes_from_other_micro_kernels() -> None:
+    """Two waves say nothing of a tile's begin: a fit of them alone is off where tiles are short."""
+    kernels = [MicroKernel(rows, 16) for rows in (4, 5, 6, 7, 8)]
+    few = tuple({"m": m, "n": 512, "k": 800} for m in (60, 840))
+
+    def times(kernel: MicroKernel, points: tuple[dict[str, int], ...]) -> Any:
+        counts = count(DENSE, kernel, LIMITS, {k: np.array([p[k] for p in points]) for k in "mnk"})
+        units = CountedWaves.of(DENSE, kernel, LIMITS, 0.6, points, (1.0,) * len(points)).units
+        rates = np.array([0.5, 0.5, 1.0, 4.0, 4.0, 5.0])  # of cycles, what arithmetic expects
+        terms = _work(counts, terms_of(DENSE, kernel)) * counts.stretch(0.6)[:, None]
+        return np.column_stack([np.ones(len(points)), terms]) @ (rates * units / HZ)
+
+    waves = [CountedWaves.of(DENSE, k, LIMITS, 0.6, POINTS, times(k, POINTS).tolist()) for k in kernels[1:]]
+    poor = CountedWaves.of(DENSE, kernels[0], LIMITS, 0.6, few, times(kernels[0], few).tolist())
+    short = arrays(m=[8, 64], n=[512, 512], k=[20, 20])
+    truth = times(kernels[0], tuple({k: int(v[i]) for k, v in short.items()} for i in range(2)))
+    gaps = [
+        np.abs(predicted(poor.fit(TermRates.of_all(known)), short, 0.6) / truth - 1.0).max()
+        for known in ([poor], [*waves, poor])
+    ]
+    assert gaps[1] < 0.1 < gaps[0]
 
 
 def test_factors_are_ratios_and_their_product_is_the_cost() -> None:
-    no_launch = LocalModel(TILE, COEFFICIENTS * [0, 1, 1, 1, 1], terms_of(DENSE, TILE), 0.0)
+    no_launch = LocalModel(TILE, COEFFICIENTS * (np.arange(6) > 0), terms_of(DENSE, TILE), 0.0)
     extents = arrays(m=np.arange(1, 65), n=np.full(64, 40), k=np.full(64, 32))
     for kappa in (0.0, 0.5, 1.0):
         factors = no_launch.predict(DENSE, LIMITS, kappa, extents)
@@ -121,7 +164,7 @@ def test_factors_are_ratios_and_their_product_is_the_cost() -> None:
 
 
 def test_few_points_are_fitted_without_negative_terms() -> None:
-    model = fit_local(DENSE, TILE, LIMITS, 0.5, POINTS[:2], (1e-3, 1e-6))
+    model = fitted(POINTS[:2], (1e-3, 1e-6), 0.5)
     assert (model.coefficients >= 0).all()
     assert set(model.to_json()) >= {"launch_secs", "median_fit_error"}
 
@@ -140,7 +183,7 @@ def test_few_points_are_fitted_without_negative_terms() -> None:
 )
 def test_no_usable_measurement(points: Any, secs: Any) -> None:
     with pytest.raises(CandidateError, match="no usable measurement"):
-        fit_local(DENSE, TILE, LIMITS, 0.5, points, secs)
+        CountedWaves.of(DENSE, TILE, LIMITS, 0.5, points, secs)
 
 
 def some_records(**kernels: Measurement) -> Records:
@@ -163,14 +206,14 @@ def test_the_array_has_a_column_for_each_usable_micro_kernel() -> None:
         too_large=Measurement(MicroKernel(60, 80), "hardware", POINTS[:1], (1e-9,), 1),
         ragged=Measurement(MicroKernel(2, 12), "hardware", POINTS[:1], (1e-9,), 1),
     )
-    fitted = fit_all(
+    found = fit_all(
         DENSE, TARGET, records, arrays(m=[1, 8, 64], n=64, k=[32, 32, 32]) | {"n": np.full(3, 64)}
     )
-    assert [m.micro_kernel.name for m in fitted.models] == ["1x8", "6x16"]
-    assert fitted.throughput.shape == (3, 2)
-    assert fitted.sizes.tolist() == [1, 4000]
-    np.testing.assert_array_equal(cost_array(list(fitted.factors)), fitted.throughput)
-    assert fitted.flops.tolist() == [2 * 64 * 32 * m for m in (1, 8, 64)]
+    assert [m.micro_kernel.name for m in found.models] == ["1x8", "6x16"]
+    assert found.throughput.shape == (3, 2)
+    assert found.sizes.tolist() == [1, 4000]
+    np.testing.assert_array_equal(cost_array(list(found.factors)), found.throughput)
+    assert found.flops.tolist() == [2 * 64 * 32 * m for m in (1, 8, 64)]
 
 
 def test_records_that_are_not_enough() -> None:

@@ -287,12 +287,21 @@ def test_another_jobs_end_is_not_this_ones(tuned: Any) -> None:
 
 
 def test_what_was_pruned_for_another_job_is_a_candidate_again(tuned: Any) -> None:
-    """Fifteen rows are whole tiles of five, which lose where there are seventy-two rows."""
-    _, first = tuned(make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {24: 1.0}}}, budget=MANY))
+    """Tiles of ten rows are twice as fast here where there are few rows."""
+
+    class ForFewRows(FakeCpu):
+        def secs(self, problem: Any, micro_kernel: MicroKernel, limits: Any, extents: Any) -> float:
+            fast = micro_kernel.rows == 10 and extents["m"] <= 20
+            return (0.5 if fast else 1.0) * super().secs(problem, micro_kernel, limits, extents)
+
+    def run(rows: int) -> tuple[FakeChildren, Any]:
+        weighted = {"T": {"min": 1, "max": 24, "weights": {rows // 3: 1.0}}}
+        spec = make_spec(shape_vars=weighted, budget=MANY)
+        return tuned(spec, children=FakeChildren(ForFewRows()))
+
+    _, first = run(72)
     pruned = {row["micro_kernel"] for row in first.report["space"]["pruned"]}
-    children, second = tuned(
-        make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {5: 1.0}}}, budget=MANY)
-    )
+    children, second = run(15)
     again = pruned & set(children.built)
     assert again
     assert again & {row["micro_kernel"] for row in second.report["micro_kernels"]}

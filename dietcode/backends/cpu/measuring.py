@@ -10,6 +10,7 @@ from typing import Any
 from dietcode.backends.cpu.bandwidth import measure_bandwidth
 from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
+from dietcode.cost_model.model import Extents
 from dietcode.measure.calibration import (
     ReferenceKernel,
     attach_reference,
@@ -21,7 +22,7 @@ from dietcode.measure.calibration import (
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuRecipe
 from dietcode.measure.measurer import Measurer, RunResult
-from dietcode.measure.points import full_wave
+from dietcode.measure.points import choose_between, full_wave
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, Point
 from dietcode.measure.seed_search import SeedRequest, SeedResult
@@ -132,6 +133,9 @@ class MeasuringCpu(MeasuringDevice):
     def full_wave(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """As `MeasuringDevice` has it: rows and columns rounded up to whole tiles, where they vary."""
         return full_wave(self.problem, micro_kernel, anchor)
+
+    def finals_between(self, problem: AnyProblem, extents: Extents) -> list[Point]:
+        return [*choose_between(problem, extents)]
 
     def check(
         self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float

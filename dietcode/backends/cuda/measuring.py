@@ -9,6 +9,7 @@ from typing import Any
 
 from dietcode.backends.cuda.calibration import calibrate_gpu
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
+from dietcode.cost_model.model import Extents
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.gpu_worker import CudaRecipe, LaunchedKernel
@@ -128,6 +129,10 @@ class MeasuringGpu(MeasuringDevice):
         """As `MeasuringDevice` has it: of the block function, and the code of all that a call launches."""
         own: KernelFacts = built.facts["kernels"][micro_kernel.symbol]
         return KernelFacts(own.registers, own.shared_bytes, own.stack_bytes, built.object_bytes)
+
+    def finals_between(self, problem: AnyProblem, extents: Extents) -> list[Point]:
+        """As `MeasuringDevice` has it: none, as f_local is fitted on full waves alone."""
+        return []
 
     def full_wave(self, micro_kernel: CudaMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """As `MeasuringDevice` has it (paper, section 5.3): whole tiles, and rows for whole waves of blocks.

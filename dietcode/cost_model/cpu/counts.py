@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import FloatArray
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
@@ -26,8 +27,10 @@ class Counts:
     tiles : tiles of all cores over P.
     visits : column tiles that a core streams from memory (once for each block of rows), mean of the cores.
     padded_tiles : tiles that reach past an edge, over P.
-    tail_pieces : bodies that loop partitioning runs in tiles that reach past an edge, over P.
+    tail_bodies : bodies that loop partitioning runs in tiles that reach past an edge, over P.
     tail_vectors : rows × vectors that those bodies compute, over P.
+    tail_cycles : cycles that a step of the reduction takes in each of those bodies, by arithmetic, over P.
+    written : vectors of the output that are written, over P.
     packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
     gathered : elements of the row operand that tasks copy next to each other, over P.
     copied : elements that global padding copies: the row operand, its rows rounded up to tiles, and the
@@ -43,6 +46,8 @@ class Counts:
     padded_tiles: FloatArray
     tail_bodies: FloatArray
     tail_vectors: FloatArray
+    tail_cycles: FloatArray
+    written: FloatArray
     packed: FloatArray
     gathered: FloatArray
     copied: FloatArray
@@ -87,13 +92,13 @@ def count(
     visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    bodies, vectors = _tails(rows, columns, micro_kernel, lanes)
+    bodies, vectors, cycles = _tails(rows, columns, micro_kernel, lanes)
     panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
         computed = batch * rows * panels * lanes
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
-        bodies, vectors = bodies * 0, vectors * 0
+        bodies, vectors, cycles = bodies * 0, vectors * 0, cycles * 0
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
     gathered = own_batch * rows / grid.row_parts * reduction
@@ -107,6 +112,8 @@ def count(
         padded_tiles=(tiles - full) / limits.num_cores,
         tail_bodies=batch * bodies / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
+        tail_cycles=batch * cycles / limits.num_cores,
+        written=(batch * rows * panels / limits.num_cores).astype(np.float64),
         packed=packed * packs,
         gathered=gathered * copies_rows(problem, micro_kernel),
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
@@ -116,19 +123,24 @@ def count(
 
 def _tails(
     rows: IntArray, columns: IntArray, micro_kernel: MicroKernel, lanes: int
-) -> tuple[IntArray, IntArray]:
-    """Return the bodies of loop partitioning in one batch's tails, and the rows × vectors that they compute.
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the bodies of loop partitioning in one batch's tails, their rows × vectors, and their cycles.
 
     Left-over rows take one body for each bit of their number; left-over columns one, or one for each
-    vector in wide tiles; where both are left over, one for each of both.
+    vector in wide tiles; where both are left over, one for each of both. The cycles are those of one step
+    of the reduction in each body.
     """
     full_rows, left_rows = np.divmod(rows, micro_kernel.rows)
     full_columns, left_columns = np.divmod(columns, micro_kernel.columns)
-    left_vectors = -(-left_columns // lanes)
-    bits = sum((left_rows >> bit) & 1 for bit in range(micro_kernel.rows.bit_length()))
-    wide = micro_kernel.columns // lanes > MOST_VECTORS
+    left_vectors, width = -(-left_columns // lanes), micro_kernel.columns // lanes
+    wide = width > MOST_VECTORS
     across = left_vectors if wide else np.minimum(left_vectors, 1)
-    bodies = bits * (full_columns + across) + full_rows * across
-    vectors_wide = full_columns * (micro_kernel.columns // lanes)
-    vectors = left_rows * (vectors_wide + left_vectors) + full_rows * micro_kernel.rows * left_vectors
-    return bodies, vectors
+    cut = np.ones_like(left_vectors) if wide else left_vectors
+    bodies, cycles = full_rows * across, full_rows * across * cycles_of_step(micro_kernel.rows, cut, lanes)
+    for bit in range(micro_kernel.rows.bit_length()):
+        height, has = 1 << bit, (left_rows >> bit) & 1
+        bodies = bodies + has * (full_columns + across)
+        whole_cycles = full_columns * cycles_of_step(height, width, lanes)
+        cycles = cycles + has * (whole_cycles + across * cycles_of_step(height, cut, lanes))
+    vectors = left_rows * (full_columns * width + left_vectors) + full_rows * micro_kernel.rows * left_vectors
+    return bodies, vectors, cycles

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietcode.cost_model.cpu.counts import Counts, count
+from dietcode.cost_model.cpu.steps import LEAST_CHAIN, cycles_of_step
 from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.measure.calibration import REDUCTION
 from dietcode.search_space.access import ZERO, view_of
@@ -25,13 +26,11 @@ from dietcode.search_space.tails import TAILS
 VERSION = 3
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
-_L2_BYTES_PER_CYCLE = 32
 _LAUNCH_SECS = (5e-7, 2e-5)  # bounds on a fork and join
 _FLOPS_PER_LANE = 4  # of a cycle: two units, a multiplication and an addition each
 _BODY_CYCLES = 80  # begin and end of a tile, measured with 9x48
 _PACKED_PER_CYCLE = 4  # elements: 60 cycles for a square of 16 x 16
 _GATHERED_PER_CYCLE = 8  # elements: half a vector, as sources come from farther away than L1
-_LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
 
 
 FEATURES = (
@@ -66,15 +65,8 @@ FEATURES = (
 
 
 def step_cycles(micro_kernel: MicroKernel, lanes: int) -> float:
-    """Return the cycles of one step of the reduction on a core with two FMA and two load ports.
-
-    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports, and of the panels'
-    bytes, which come from L2 at 32 bytes a cycle.
-    """
-    vectors = micro_kernel.columns // lanes
-    fmas = micro_kernel.rows * vectors
-    from_l2 = micro_kernel.columns * _FLOAT_BYTES / _L2_BYTES_PER_CYCLE
-    return max(fmas / 2, (micro_kernel.rows + vectors) / 2, _LEAST_CHAIN / 2, from_l2)
+    """Return the cycles of one step of the reduction, as `cycles_of_step` has them."""
+    return float(cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes))
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ class CpuEstimator:
         lanes = self.limits.lanes_of(micro_kernel)
         partitions = micro_kernel.tails == "partition"
         whole = counts.tiles - counts.padded_tiles if partitions else counts.tiles
-        tails = np.maximum(counts.tail_vectors / 2, counts.tail_bodies * _LEAST_CHAIN / 2)
+        tails = np.maximum(counts.tail_vectors / 2, counts.tail_bodies * LEAST_CHAIN / 2)
         cycles = counts.reduction * (whole * step_cycles(micro_kernel, lanes) + tails)
         cycles += (whole + counts.tail_bodies) * _BODY_CYCLES
         copied = counts.packed / _PACKED_PER_CYCLE + (counts.gathered + counts.copied) / _GATHERED_PER_CYCLE

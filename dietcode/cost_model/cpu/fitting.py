@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dietcode.cost_model.cpu.model import fit_local
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates
 from dietcode.cost_model.model import Extents, Factors, Fitted, FittedLocal
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
@@ -18,7 +18,14 @@ from dietcode.target.cpu import CpuTarget
 
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel of a contraction; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, fit_local))
+    return fit_each(problem, target, records, extents, (allows, CountedWaves.of), _fit_together)
+
+
+def _fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
+    if not waves:
+        return []
+    rates = TermRates.of_all(waves)
+    return [one.fit(rates) for one in waves]
 
 
 def fit_each(
@@ -26,7 +33,8 @@ def fit_each(
     target: CpuTarget,
     records: Records,
     extents: Extents,
-    form: tuple[Callable[..., bool], Callable[..., FittedLocal]],
+    form: tuple[Callable[..., bool], Callable[..., Any]],
+    finish: Callable[[Sequence[Any]], Sequence[FittedLocal]] = tuple,
 ) -> Fitted:
     """Fit f_local of every measured micro-kernel and predict every instance.
 
@@ -39,7 +47,9 @@ def fit_each(
     extents : dict of str to int64 array [num_instances]
     form : (callable, callable)
         ``(problem, micro_kernel, limits) -> bool``, whether it computes the problem; and
-        ``(problem, micro_kernel, limits, kappa, points, secs) -> FittedLocal``.
+        ``(problem, micro_kernel, limits, kappa, points, secs) -> FittedLocal``, or what `finish` takes.
+    finish : callable
+        Makes the fits of all that the second one returned; by default these are the fits.
 
     Raises
     ------
@@ -66,4 +76,4 @@ def fit_each(
         """Return what a micro-kernel adds: its object file less what every library has."""
         return records.measurements[micro_kernel].object_bytes - fixed
 
-    return Fitted.of(problem, models, predict_one, size, extents)
+    return Fitted.of(problem, finish(models), predict_one, size, extents)

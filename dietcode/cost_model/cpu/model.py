@@ -10,34 +10,47 @@ errors):
 
 The terms depend on how the micro-kernel treats tails:
 
-    local, checked   visits·K, tiles·K, tiles, padded tiles·K
-    partition        visits·K, full tiles·K, bodies, tail vectors·K, tail bodies·K
+    local, checked   visits·K, tiles·K, tiles, padded tiles, padded tiles·K
+    partition        visits·K, full tiles·K, bodies, tail cycles·K, tail bodies·K
     global           visits·K, tiles·K, tiles, copied elements
+    all              vectors written
     any              packed elements, where tasks pack the column operand
     any              gathered elements, where tasks copy the row operand
 
 The coefficient of visits·K is the time to stream a panel beyond what computing hides (instead of bytes /
-bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
-padded tiles·K what local padding, or a check, adds. With loop partitioning a tail costs what it computes
-(tail vectors·K) and what its small register tiles miss of the steady rate (tail bodies·K), and every body has
-a prologue (bodies = full tiles + tail bodies). With global padding all tiles are alike, and the copies are
-added. c₀ is the launch.
+bandwidth), that of tiles·K the steady rate, that of tiles the prologue of a tile, those of padded tiles and
+padded tiles·K what local padding and checks add. With loop partitioning a tail costs what its bodies take by
+arithmetic (tail cycles·K) and what each of them adds to a step (tail bodies·K), and every body has a prologue
+(bodies = full tiles + tail bodies). With global padding all tiles are alike, and the copies are added. c₀ is
+the launch with its fork and join.
+
+A micro-kernel has about as many waves as terms. What they leave open comes from the others of the workload:
+all are fitted towards one set of *rates*, seconds for each cycle that arithmetic counts in a term, which is
+the median of theirs (`TermRates`). So the launch, the fork and join, and panels that come from far away cost
+what they were measured to cost on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dietcode.cost_model.cpu.counts import Counts, count
+from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import Factors, FloatArray
-from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.cost_model.regression import fit_towards, measured
 from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
+
+_LAUNCH_CYCLES = 6000.0
+_TILE_CYCLES = 80.0  # begin and end of a tile
+_VECTOR_CYCLES = 2.0  # of a vector that is written
+_STREAMED_PER_CYCLE = 16.0  # elements of a panel
+_PACKED_PER_CYCLE, _GATHERED_PER_CYCLE = 4.0, 8.0  # elements
 
 
 @dataclass(frozen=True)
@@ -90,30 +103,58 @@ class LocalModel:
 
 
 _PACKED, _GATHERED = "secs_per_packed_element", "secs_per_gathered_element"
-# The term of each coefficient, by its name in the report.
-_TERMS: dict[str, Callable[[Counts], FloatArray]] = {
-    "secs_per_visit_k": lambda c: c.visits * c.reduction,
-    "secs_per_tile_k": lambda c: c.tiles * c.reduction,
-    "secs_per_tile": lambda c: c.tiles,
-    "secs_per_padded_tile_k": lambda c: c.padded_tiles * c.reduction,
-    "secs_per_full_tile_k": lambda c: (c.tiles - c.padded_tiles) * c.reduction,
-    "secs_per_body": lambda c: c.tiles - c.padded_tiles + c.tail_bodies,
-    "secs_per_tail_vector_k": lambda c: c.tail_vectors * c.reduction,
-    "secs_per_tail_piece_k": lambda c: c.tail_bodies * c.reduction,
-    "secs_per_copied_element": lambda c: c.copied,
-    _PACKED: lambda c: c.packed,
-    _GATHERED: lambda c: c.gathered,
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of t_work.
+
+    Attributes
+    ----------
+    count : callable
+        ``Counts -> float64 array [num_instances]``.
+    cycles : callable
+        ``(micro_kernel, lanes) -> float``: of each that is counted, by arithmetic.
+    """
+
+    count: Callable[[Counts], FloatArray]
+    cycles: Callable[[MicroKernel, int], float]
+
+
+def _step(micro_kernel: MicroKernel, lanes: int) -> float:
+    return float(cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes))
+
+
+def _always(cycles: float) -> Callable[[MicroKernel, int], float]:
+    return lambda micro_kernel, lanes: cycles
+
+
+# By the name of its coefficient in the report.
+_TERMS: dict[str, Term] = {
+    "secs_per_visit_k": Term(lambda c: c.visits * c.reduction, lambda k, _: k.columns / _STREAMED_PER_CYCLE),
+    "secs_per_tile_k": Term(lambda c: c.tiles * c.reduction, _step),
+    "secs_per_tile": Term(lambda c: c.tiles, _always(_TILE_CYCLES)),
+    "secs_per_padded_tile": Term(lambda c: c.padded_tiles, _always(_TILE_CYCLES)),
+    "secs_per_padded_tile_k": Term(lambda c: c.padded_tiles * c.reduction, _always(1.0)),
+    "secs_per_full_tile_k": Term(lambda c: (c.tiles - c.padded_tiles) * c.reduction, _step),
+    "secs_per_body": Term(lambda c: c.tiles - c.padded_tiles + c.tail_bodies, _always(_TILE_CYCLES)),
+    "secs_per_tail_cycle_k": Term(lambda c: c.tail_cycles * c.reduction, _always(1.0)),
+    "secs_per_tail_body_k": Term(lambda c: c.tail_bodies * c.reduction, _always(1.0)),
+    "secs_per_copied_element": Term(lambda c: c.copied, _always(1.0 / _GATHERED_PER_CYCLE)),
+    "secs_per_written_vector": Term(lambda c: c.written, _always(_VECTOR_CYCLES)),
+    _PACKED: Term(lambda c: c.packed, _always(1.0 / _PACKED_PER_CYCLE)),
+    _GATHERED: Term(lambda c: c.gathered, _always(1.0 / _GATHERED_PER_CYCLE)),
 }
-_CHECKED_OR_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
+_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile")
 _TERMS_OF: dict[str, tuple[str, ...]] = {
-    "local": _CHECKED_OR_CLAMPED,
-    "checked": _CHECKED_OR_CLAMPED,
+    "local": _CLAMPED,
+    "checked": (*_CLAMPED, "secs_per_padded_tile_k"),
     "partition": (
         "secs_per_visit_k",
         "secs_per_full_tile_k",
         "secs_per_body",
-        "secs_per_tail_vector_k",
-        "secs_per_tail_piece_k",
+        "secs_per_tail_cycle_k",
+        "secs_per_tail_body_k",
     ),
     "global": ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_copied_element"),
 }
@@ -121,7 +162,7 @@ _TERMS_OF: dict[str, tuple[str, ...]] = {
 
 def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
     """Return the names of the terms of t_work."""
-    terms = _TERMS_OF[micro_kernel.tails]
+    terms = (*_TERMS_OF[micro_kernel.tails], "secs_per_written_vector")
     if not problem.column_operand_constant and not micro_kernel.direct:
         terms = (*terms, _PACKED)
     if copies_rows(problem, micro_kernel):
@@ -131,36 +172,99 @@ def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
 
 def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
     """Return the terms of t_work, [num_instances, num_terms]."""
-    return np.stack([_TERMS[name](counts) for name in terms], axis=1)
+    return np.stack([_TERMS[name].count(counts) for name in terms], axis=1)
 
 
-def fit_local(
-    problem: Problem,
-    micro_kernel: MicroKernel,
-    limits: Limits,
-    kappa: float,
-    points: tuple[dict[str, int], ...],
-    secs: tuple[float, ...],
-) -> LocalModel:
-    """Fit all coefficients on the measured waves of one micro-kernel.
+@dataclass(frozen=True)
+class CountedWaves:
+    """The measured waves of one micro-kernel, as what arithmetic counts there.
 
-    Parameters
+    Attributes
     ----------
-    limits : Limits
-        Of the target.
-    kappa : float
-        κ of f_spatial.
-    points, secs
-        As `measured` takes them.
-
-    Raises
-    ------
-    CandidateError
-        There is no usable measurement.
+    terms : tuple of str
+        The launch, then those of t_work.
+    units : float64 array [1 + num_terms]
+        Cycles of each that is counted.
+    counted : float64 array [num_waves, 1 + num_terms]
+        Not yet in cycles, f_spatial included.
+    secs : float64 array [num_waves]
     """
-    extents, times = measured(problem, micro_kernel, points, secs)
-    counts = count(problem, micro_kernel, limits, extents)
-    terms = terms_of(problem, micro_kernel)
-    work = _work(counts, terms) * counts.stretch(kappa)[:, None]
-    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-    return LocalModel(micro_kernel, coefficients, terms, error)
+
+    micro_kernel: MicroKernel
+    terms: tuple[str, ...]
+    units: FloatArray
+    counted: FloatArray
+    secs: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        micro_kernel: MicroKernel,
+        limits: Limits,
+        kappa: float,
+        points: Sequence[Mapping[str, int]],
+        secs: Sequence[float],
+    ) -> CountedWaves:
+        """Count the waves of one micro-kernel.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        points, secs
+            As `measured` takes them.
+
+        Raises
+        ------
+        CandidateError
+            There is no usable measurement.
+        """
+        extents, times = measured(problem, micro_kernel, points, secs)
+        counts, terms = count(problem, micro_kernel, limits, extents), terms_of(problem, micro_kernel)
+        work = _work(counts, terms) * counts.stretch(kappa)[:, None]
+        lanes = limits.lanes_of(micro_kernel)
+        units = np.asarray([_LAUNCH_CYCLES, *(_TERMS[name].cycles(micro_kernel, lanes) for name in terms)])
+        counted = np.column_stack([np.ones_like(times), work])
+        return cls(micro_kernel, ("launch_secs", *terms), units, counted, times)
+
+    def fit(self, rates: TermRates) -> LocalModel:
+        """Fit all coefficients towards the rates of the workload."""
+        known = np.asarray([rates.of(name) for name in self.terms]) * self.units
+        coefficients, error = fit_towards(self.counted, self.secs, known)
+        return LocalModel(self.micro_kernel, coefficients, self.terms[1:], error)
+
+
+@dataclass(frozen=True)
+class TermRates:
+    """Seconds for each cycle that arithmetic counts in a term, of all micro-kernels of a workload.
+
+    Attributes
+    ----------
+    usual : float
+        Of a term that no micro-kernel has.
+    by_term : mapping of str to float
+    """
+
+    usual: float
+    by_term: Mapping[str, float]
+
+    @classmethod
+    def of_all(cls, waves: Sequence[CountedWaves]) -> TermRates:
+        """Return the medians of fits towards the medians of fits towards one rate for everything."""
+        totals = [one.secs / (one.counted @ one.units) for one in waves]
+        rates = cls(float(np.median(np.concatenate(totals))), {})
+        for _ in range(2):
+            found: dict[str, list[float]] = {}
+            for one in waves:
+                fitted = one.fit(rates).coefficients / one.units
+                for name, rate in zip(one.terms, fitted.tolist(), strict=True):
+                    found.setdefault(name, []).append(rate)
+            rates = cls(rates.usual, {name: float(np.median(values)) for name, values in found.items()})
+        return rates
+
+    def of(self, term: str) -> float:
+        """Return the rate of a term."""
+        return self.by_term.get(term, self.usual)

@@ -1,0 +1,194 @@
+"""The tables of all workloads of every device: speed beside PyTorch, and how far predictions are off.
+
+    python -m benchmarks.headline
+
+Made from ``benchmarks/results/<device>/cpu-*.json`` and ``prediction-*.json`` alone. Writes
+``docs/evidence/<device>/workloads.md``, and the tables of one device between two marks in the README. Rows
+from a tree with uncommitted changes are marked, as are those whose shapes the record does not call held out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu import WORKLOADS
+from benchmarks.evidence.__main__ import OUTPUT
+from benchmarks.evidence.pages import write_index
+from benchmarks.facts import RESULTS, ROOT, device_name
+from dietcode.bench.disturbance import undisturbed_of
+
+README = ROOT / "README.md"
+README_DEVICE = "intel-xeon-processor-2-cores"
+_BEGIN, _END = "<!-- benchmarks.headline -->", "<!-- end of benchmarks.headline -->"
+_RESAMPLES = 2000
+_RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Write the pages and the README's table."""
+    for folder in devices():
+        path = OUTPUT / folder.name / "workloads.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(folder))
+        print(path.relative_to(ROOT))
+    write_index(OUTPUT)
+    README.write_text(with_table(README.read_text()))
+
+
+def devices() -> list[Path]:
+    """Folders of results in which a workload was measured."""
+    return sorted(
+        {path.parent for kind in ("cpu", "prediction") for path in RESULTS.glob(f"*/{kind}-*.json")}
+    )
+
+
+def found(folder: Path, kind: str) -> list[Row]:
+    """Results of one kind, by workload, in the order in which they are measured."""
+    rows = [json.loads(path.read_text()) for path in folder.glob(f"{kind}-*.json")]
+    rows = [row for row in rows if kind == "cpu" or "gap_mean" in row]  # drawn, but not yet measured
+    return sorted(rows, key=lambda row: (_RANK.get(row["workload"], len(_RANK)), row["workload"]))
+
+
+def page(folder: Path) -> str:
+    """Both tables of one device."""
+    speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
+    (first, *_) = [*speeds, *gaps]
+    parts = [
+        f"# Workloads: {device_name(first)}",
+        "Written by `python -m benchmarks.headline` from `benchmarks/results`, where each row's commit and "
+        "date are. No row is from another device than this one.",
+    ]
+    if speeds:
+        parts += [
+            "## Beside PyTorch",
+            "Float32, against the fastest path of PyTorch at each shape, in turns; geometric mean over the "
+            "shapes, with its 95 % interval over shapes, not over runs of tuning (bootstrap); and the "
+            "worst shape.",
+            speed_table(speeds),
+        ]
+    if gaps:
+        parts += [
+            "## Predictions",
+            "Predicted over measured throughput, at shapes that no fit has seen, drawn before they were "
+            "measured; the repeat floor is what no prediction can beat.",
+            gap_table(gaps),
+        ]
+    return "\n\n".join([*parts, *notes([*speeds, *gaps])]) + "\n"
+
+
+def speed_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline|commit"
+    lines = []
+    for row in rows:
+        summary, tuning = row["summary"], row["tuning"]
+        secs = (
+            "not noted" if tuning["secs"] is None else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
+        )
+        low, high = interval(row)
+        lines.append(
+            [
+                described(row["workload"]),
+                secs,
+                str(row["num_micro_kernels"]),
+                f"{row['library_bytes'] / 1000:.0f} kB",
+                f"{summary['ratio']['geomean']:.2f} ×",
+                f"{low:.2f} to {high:.2f}",
+                f"{summary['ratio']['worst']:.2f} × ({at(summary['ratio']['worst_at'])})",
+                f"{summary['of_roof']['geomean']:.0%}",
+                commit(row),
+            ]
+        )
+    return markdown(heads.split("|"), lines)
+
+
+def gap_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|shapes|mean gap|worst|median, with its sign|repeat floor|commit"
+    return markdown(
+        heads.split("|"),
+        [
+            [
+                row["workload"] + " ‡" * (row["held_out"] is None),
+                str(row["num_instances"]),
+                f"{row['gap_mean']:.1%}",
+                f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
+                f"{row['bias']:+.1%}",
+                f"{row['repeat_floor']:.1%}",
+                commit(row),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def notes(rows: list[Row]) -> list[str]:
+    """What the marks mean, where there are any."""
+    texts = []
+    if any("dirty" in str(row["commit"]) for row in rows):
+        texts.append("† From a tree with uncommitted changes.")
+    if any("held_out" in row and row["held_out"] is None for row in rows):
+        texts.append("‡ The record does not say whether tuning measured these shapes.")
+    return texts
+
+
+def interval(row: Row) -> tuple[float, float]:
+    """Bounds of the geometric mean over shapes, 95 %."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    logs = np.log([one["measured_gflops"] / max(one["vendors"].values()) for one in calm])
+    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
+    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
+    return float(low), float(high)
+
+
+def described(workload: str) -> str:
+    """A workload's name and the formula, or remark, that ends its spec's first line."""
+    path = ROOT / "examples" / f"{workload}.yaml"
+    first = path.read_text().splitlines()[0].lstrip("# ") if path.is_file() else ""
+    return f"{workload}: {first.rpartition(': ')[2]}" if first else workload
+
+
+def commit(row: Row) -> str:
+    """The commit of a result."""
+    text = str(row["commit"] or "not known")
+    return text.removesuffix("-dirty") + " †" * text.endswith("-dirty")
+
+
+def at(binding: Row) -> str:
+    """``T = 5``."""
+    return ", ".join(f"{name} = {value}" for name, value in binding.items())
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_table(text: str) -> str:
+    """The README with today's tables between its marks.
+
+    Raises
+    ------
+    SystemExit
+        It has no marks.
+    """
+    folder = RESULTS / README_DEVICE
+    speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
+    parts = [speed_table(speeds), "Predictions there:", gap_table(gaps), *notes([*speeds, *gaps])]
+    new, count = re.subn(
+        f"{_BEGIN}.*?{_END}", lambda _: "\n\n".join([_BEGIN, *parts, _END]), text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise SystemExit(f"{README}: given {count} pairs of {_BEGIN} and {_END}; allowed: 1")
+    return new
+
+
+if __name__ == "__main__":
+    main()

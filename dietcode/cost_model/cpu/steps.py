@@ -1,0 +1,34 @@
+"""Cycles of one step of the reduction in a register tile, by arithmetic alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dietcode.cost_model.model import FloatArray
+
+_FLOAT_BYTES = 4
+_L2_BYTES_PER_CYCLE = 32
+LEAST_CHAIN = 8
+"""Accumulators that hide an FMA's latency of 4 cycles on two units."""
+
+
+def cycles_of_step(rows: Any, vectors: Any, lanes: int) -> FloatArray:
+    """Return the cycles of one step on a core with two FMA and two load ports, [num_tiles].
+
+    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports, and of the panels'
+    bytes, which come from L2 at 32 bytes a cycle.
+
+    Parameters
+    ----------
+    rows, vectors : number or array [num_tiles]
+        Of the tile.
+    lanes : int
+        Of a vector.
+    """
+    rows, vectors = np.asarray(rows, dtype=np.float64), np.asarray(vectors, dtype=np.float64)
+    from_l2 = vectors * lanes * _FLOAT_BYTES / _L2_BYTES_PER_CYCLE
+    ports = np.maximum(rows * vectors, rows + vectors) / 2
+    cycles: FloatArray = np.maximum(np.maximum(ports, LEAST_CHAIN / 2), from_l2)
+    return cycles

@@ -1,0 +1,70 @@
+"""The tables of workloads: made from results alone, and committed as the command writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import of_extra
+
+pytest.importorskip("matplotlib", reason=of_extra("bench"))
+
+from benchmarks import headline
+from benchmarks.evidence.__main__ import OUTPUT
+
+
+def result(commit: str, ratios: list[float], disturbed: int = 0) -> dict[str, Any]:
+    rows = [
+        {"measured_gflops": 100.0 * ratio, "vendors": {"a": 50.0, "b": 100.0}, "disturbed": None}
+        for ratio in ratios
+    ]
+    rows += [{**rows[0], "measured_gflops": 9000.0, "disturbed": "something else"}] * disturbed
+    summary = {"ratio": {"geomean": 1.2, "worst": 1.0, "worst_at": {"T": 5}}, "of_roof": {"geomean": 0.7}}
+    facts = {"device": "A processor", "cores": 2, "processor": {"family": 1, "model": 2}, "commit": commit}
+    sizes = {"num_micro_kernels": 3, "library_bytes": 31864, "tuning": {"secs": 61.0, "cold": True}}
+    return facts | sizes | {"workload": "bert-dense", "summary": summary, "instances": rows}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Results of a made-up device."""
+    (tmp_path / "cpu-bert-dense.json").write_text(json.dumps(result("abc-dirty", [1.0, 1.2, 1.4], 1)))
+    gap = {
+        **{"device": "A processor", "cores": 2, "commit": "def", "workload": "bert-dense"},
+        **{"held_out": None, "num_instances": 9, "gap_mean": 0.02, "gap_worst": 0.1, "worst_at": {"T": 1}},
+        **{"bias": -0.01, "repeat_floor": 0.004},
+    }
+    (tmp_path / "prediction-bert-dense.json").write_text(json.dumps(gap))
+    (tmp_path / "prediction-drawn.json").write_text(json.dumps({"workload": "drawn", "instances": []}))
+    return tmp_path
+
+
+def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None:
+    page = headline.page(folder)
+    assert page.startswith("# Workloads: A processor, family 1, model 2, 2 cores\n")
+    assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † |" in page
+    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 0.4% | def |" in page
+    assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
+    assert "drawn |" not in page, "nothing was measured there yet"
+
+
+def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:
+    (row,) = headline.found(folder, "cpu")
+    low, high = headline.interval(row)
+    assert 1.0 <= low < 1.19 < high <= 1.4
+
+
+def test_the_readme_has_todays_table_between_its_marks() -> None:
+    text = headline.README.read_text()
+    assert headline.with_table(text) == text, "run python -m benchmarks.headline"
+    with pytest.raises(SystemExit, match="given 0 pairs"):
+        headline.with_table("no marks")
+
+
+@pytest.mark.parametrize("folder", headline.devices(), ids=lambda path: path.name)
+def test_the_page_of_a_device_is_what_the_command_writes(folder: Path) -> None:
+    written = (OUTPUT / folder.name / "workloads.md").read_text()
+    assert written == headline.page(folder), "run python -m benchmarks.headline"
+    assert f"{folder.name}/workloads" in (OUTPUT / "index.md").read_text()
