@@ -9,7 +9,7 @@ from benchmarks.gpu.pack import instances_of, spec_for, write_pack
 from dietcode.errors import DietCodeError
 from dietcode.measure.records import read_records
 from dietcode.runtime.manifest import CODE, write_folder
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import problem_from_spec
 from dietcode.target.cuda import CudaTarget

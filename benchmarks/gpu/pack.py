@@ -15,12 +15,12 @@ import numpy as np
 
 from dietcode.errors import DietCodeError
 from dietcode.search_space.cuda.candidates import starting_candidates
+from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.shape import CallShape
-from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
+from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin

@@ -1,15 +1,17 @@
-"""From records to a library: fit, predict, select, rule, code. Measures nothing, so it needs no device."""
+"""From records to a library: fit, predict, select, rule, code. Measures nothing, so it needs no device.
+
+`choose` needs no compiler either: benchmarks of GPUs choose where there is none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.backends.protocol import Backend
 from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
 from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
@@ -22,6 +24,9 @@ from dietcode.tuner.report import Choice, build_report
 from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
+
+if TYPE_CHECKING:
+    from dietcode.backends.protocol import Backend
 
 BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
