@@ -1,4 +1,4 @@
-"""The regression behind f_local on every kind of device: seconds of measured points as a sum of terms."""
+"""Measured points as f_local of every kind of device is fitted on them, by `least_squares`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dietcode.cost_model.model import Extents, FloatArray
+from dietcode.cost_model.model import Extents
 from dietcode.errors import CandidateError
+from dietcode.measure.least_squares import FloatArray
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import AnyProblem
 
@@ -37,25 +38,3 @@ def measured(
     if not known or not len(times) == len(points) > 0 or not np.all(np.isfinite(times) & (times > 0)):
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     return {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in problem.extents}, times
-
-
-def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
-    """Fit ``terms @ coefficients = secs`` by non-negative least squares on relative errors.
-
-    Parameters
-    ----------
-    terms : float64 array [num_points, num_terms]
-    secs : float64 array [num_points]
-
-    Returns
-    -------
-    coefficients : float64 array [num_terms]
-    error : float
-        Median relative error.
-    """
-    from scipy.optimize import nnls  # it takes half a second, and most processes fit nothing
-
-    scale = np.maximum(np.abs(terms).max(axis=0), 1e-30)
-    solution, _ = nnls(terms / scale / secs[:, None], np.ones_like(secs))
-    coefficients = solution / scale
-    return coefficients, float(np.median(np.abs(terms @ coefficients / secs - 1.0)))
