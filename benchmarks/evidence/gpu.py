@@ -24,7 +24,7 @@ from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
 from dietcode.measure.records import FORMAT, Measurement, Records, read_records
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import Choice, choose

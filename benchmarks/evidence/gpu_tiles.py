@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.evidence.gpu import Device, Measured
 from benchmarks.evidence.shop import Row
-from dietcode.cost_model.cuda.model import count, fit_sweep
+from dietcode.cost_model.cuda.model import count
+from dietcode.cost_model.cuda.waves import fit_sweep
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 from dietcode.search_space.tails import TAILS

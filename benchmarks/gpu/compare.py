@@ -2,12 +2,14 @@
 
 Everything is timed in the same way: captured in a CUDA graph, warm, over copies of the tensors that are more
 than the L2 cache holds, the median of five readings by CUDA events. What is known is written after each
-instance.
+instance, and a run goes on where an earlier one of the same choice on the same GPU ended. What costs the most
+comes last: all instances beside the library first, then beside torch.compile too, then beside all.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import sys
@@ -22,6 +24,9 @@ from device import need_gpu, seconds_of
 from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
 
+# By what they cost: a library is there, torch.compile tunes itself once, Triton for each shape.
+_PASSES = (("cublas", "cudnn", "cudnn-other-format"), ("torch.compile",), ("triton",))
+_MAX_BEGUN = 2  # runs that may end before a baseline's first figure; after them it is left out
 _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
     "cublas": baselines.cublas,
     "cudnn": baselines.cudnn,
@@ -133,10 +138,83 @@ def write(path: Path, result: dict[str, Any]) -> None:
     part.replace(path)
 
 
+class Comparison:
+    """All rows of one choice on one GPU, in as many runs as it takes.
+
+    Attributes
+    ----------
+    rows : dict of int to dict
+        By instance; those of an earlier run among them.
+    wrong : list of str
+        A line for each instance where a chosen micro-kernel is wrong.
+    """
+
+    def __init__(
+        self, torch: Any, pack: Pack, others: dict[str, Any], known: dict[str, Any], path: Path
+    ) -> None:
+        self._torch, self._pack, self._others, self._known, self._path = torch, pack, others, known, path
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.wrong: list[str] = []
+        self._wrong_at: set[int] = set()
+        self.is_complete = False
+        self._begun: dict[str, int] = {}  # runs that began a baseline
+        if path.is_file():
+            before = json.loads(path.read_text())
+            same = all(before.get(name) == known[name] for name in ("choice", "device", "versions"))
+            if same and not before["wrong"]:
+                self.rows = {row["index"]: row for row in before["instances"]}
+                self._begun = before["begun"]
+        for name in list(others):
+            has_figure = any(name in row["others"] for row in self.rows.values())
+            if self._begun.get(name, 0) >= _MAX_BEGUN and not has_figure:
+                del others[name]
+                known["missing"][name] = f"no figure in {_MAX_BEGUN} runs, all of which ended before it"
+
+    def run(self, kernels: list[MicroKernel], order: Sequence[int], deadline: float) -> None:
+        """Compare instances in this order, until all is done or time is up."""
+        for number in range(len(_PASSES)):
+            names = [name for some in _PASSES[: number + 1] for name in some if name in self._others]
+            left = [i for i in order if not self._is_done(i, names)]
+            if number and left and order[0] not in {*left, *self._wrong_at}:
+                left.insert(0, order[0])  # what compiles for ranges sees the largest first in each process
+            for index in left:
+                if time.time() > deadline:
+                    self._write()
+                    return
+                for name in _PASSES[number] if index == left[0] else ():
+                    self._begun[name] = self._begun.get(name, 0) + 1
+                self._write()
+                self._compare(kernels, {name: self._others[name] for name in names}, index)
+                self._write()
+        self.is_complete = True
+        self._write()
+
+    def _compare(self, kernels: list[MicroKernel], others: Mapping[str, Any], index: int) -> None:
+        try:
+            row = compare_one(self._torch, self._pack, kernels, others, index)
+        except WrongResultError as error:
+            self.wrong.append(str(error))
+            self._wrong_at.add(index)
+            self.rows.pop(index, None)
+            print(error, flush=True)
+            return
+        self.rows[index] = row | {"index": index}
+        print(json.dumps(self.rows[index]), flush=True)
+
+    def _is_done(self, index: int, names: Sequence[str]) -> bool:
+        row = self.rows.get(index)
+        return index in self._wrong_at or (row is not None and set(names) <= set(row["others"]))
+
+    def _write(self) -> None:
+        rows = [self.rows[index] for index in sorted(self.rows)]
+        facts = {"wrong": self.wrong, "begun": self._begun, "complete": self.is_complete}
+        write(self._path, self._known | facts | {"instances": rows, "summary": summary(rows)})
+
+
 def main() -> None:
     """Compare until all instances are done or time is up, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pack", type=Path, help="the folder chosen/ that benchmarks.gpu.chosen wrote")
+    parser.add_argument("pack", type=Path, help="the folder chosen/ that choose.py wrote")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--secs", type=float, default=420.0)
     parser.add_argument("--most", type=int, default=32, help="instances, evenly spread")
@@ -144,36 +222,29 @@ def main() -> None:
     given = parser.parse_args()
     torch, pack = need_gpu(), Pack(given.pack)
     if "assignment" not in pack.facts:
-        raise SystemExit(f"{given.pack}: holds no choice; run benchmarks.gpu.chosen first")
+        raise SystemExit(f"{given.pack}: holds no choice; run choose.py first")
     driver = ready(pack)
-    kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]
     others, missing = make_others(torch, pack, given.without)
-    deadline, rows = time.time() + given.secs, dict[int, dict[str, Any]]()
-    wrong: list[str] = []
+    deadline = time.time() + given.secs
     matmul = torch.backends.cuda.matmul
     known = machine_facts(torch) | {
         "workload": pack.facts["name"],
         "dtypes": pack.facts["dtypes"],
         "commit": pack.facts["commit"],
         "standing": pack.facts["standing"],
+        "assigned_by": pack.facts["assigned_by"],
+        "choice": hashlib.sha256((given.pack / "pack.json").read_bytes()).hexdigest()[:16],
         "kappa": pack.facts["kappa"],
         "tf32": matmul.allow_tf32,
         "fp16_reduced_precision": matmul.allow_fp16_reduced_precision_reduction,
         "missing": missing,
     }
-    for index in picked(len(pack.facts["instances"]), given.most):
-        if time.time() > deadline:
-            print("time is up; the rest is left out")
-            break
-        try:
-            rows[index] = compare_one(torch, pack, kernels, others, index)
-            print(json.dumps(rows[index]), flush=True)
-        except WrongResultError as error:
-            wrong.append(str(error))
-            print(error, flush=True)
-        in_order = [rows[place] for place in sorted(rows)]
-        write(given.output, known | {"wrong": wrong, "instances": in_order, "summary": summary(in_order)})
-    print(json.dumps({"missing": missing, "wrong": wrong} | summary(list(rows.values())), indent=2))
+    comparison = Comparison(torch, pack, others, known, given.output)
+    kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]
+    comparison.run(kernels, picked(len(pack.facts["instances"]), given.most), deadline)
+    print("all is compared" if comparison.is_complete else "time is up; the rest is left out")
+    rows, wrong = list(comparison.rows.values()), comparison.wrong
+    print(json.dumps({"missing": missing, "wrong": wrong} | summary(rows), indent=2))
     if wrong:
         raise SystemExit(f"{given.pack}: {len(wrong)} instances are wrong")
 

@@ -8,28 +8,33 @@ import subprocess
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dietcode.cost_model.cuda.model import count
 from dietcode.errors import DietCodeError
 from dietcode.search_space.cuda.candidates import starting_candidates
+from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.shape import CallShape
-from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
-from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
+from dietcode.search_space.cuda.source import cuda_text, facts_of
+from dietcode.search_space.problem import Problem, extents_of, instance_extents, problem_from_spec
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import largest_instance, make_instances
+from dietcode.workload.instances import Instances, largest_instance, make_instances
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/1"
+FORMAT = "dietcode-gpu-pack/2"
+COUNTS = "counts.npz"
+COUNTED = ("padded_flops", "blocks", "num_steps", "elements")
+"""What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
 _NUM_POINTS = 6
 _MAX_INSTANCES = 128
 _SWEEP_ROWS = 64
@@ -51,14 +56,19 @@ def candidates_of(
     return [(candidate.micro_kernel, candidate.provenance) for candidate in found][:most]
 
 
-def instances_of(spec: Spec, problem: Problem) -> list[dict[str, Any]]:
-    """Up to `_MAX_INSTANCES`, evenly spread, each with extents and shapes."""
-    instances = make_instances(spec)
-    picked = np.unique(np.linspace(0, len(instances) - 1, min(len(instances), _MAX_INSTANCES)).astype(int))
+def packed_rows(instances: Instances) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which instances are packed: up to `_MAX_INSTANCES`, evenly spread."""
+    most = min(len(instances), _MAX_INSTANCES)
+    return np.unique(np.linspace(0, len(instances) - 1, most).astype(np.int64))
+
+
+def instances_of(spec: Spec, problem: Problem, instances: Instances) -> list[dict[str, Any]]:
+    """Those of `packed_rows`, each with extents and shapes."""
     return [
         instance_facts(problem, extents_of(spec, binding), index) | {"shape_vars": binding}
         for index, binding in enumerate(
-            dict(zip(spec.variables, map(int, instances.bindings[row]), strict=True)) for row in picked
+            dict(zip(spec.variables, map(int, instances.bindings[row]), strict=True))
+            for row in packed_rows(instances)
         )
     ]
 
@@ -85,8 +95,8 @@ def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[s
         letter, window = dynamic[-1], windows.get(dynamic[-1])
         step = max(1, -(-extent * largest[letter] // problem.product(letters, largest)))
         found: list[dict[str, Any]] = []
-        for count in range(1, _SWEEP_ROWS + 1):
-            extents = largest | {letter: step * count}
+        for number in range(1, _SWEEP_ROWS + 1):
+            extents = largest | {letter: step * number}
             if window is not None:
                 span = window.dilation * (extents[window.kernel] - 1) + 1 - 2 * window.padding
                 extents[window.axis] = max(1, (extents[letter] - 1) * window.stride + span)
@@ -112,6 +122,33 @@ def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[s
     return rows
 
 
+def write_counts(
+    path: Path,
+    problem: Problem,
+    spec: Spec,
+    instances: Instances,
+    tiles: Sequence[CudaMicroKernel],
+    points: Sequence[dict[str, Any]],
+) -> None:
+    """Write what choosing counts: for every micro-kernel at every instance, and at the points to be measured.
+
+    The GPU's machine fits and predicts from these, without this project's problems and micro-kernels.
+    """
+    at_points = {k: np.asarray([one["extents"][k] for one in points]) for k in problem.extents}
+    arrays: dict[str, Any] = {
+        "bindings": instances.bindings,
+        "weights": instances.weights,
+        "packed": packed_rows(instances),
+    }
+    for prefix, extents in (("", instance_extents(spec, instances.columns())), ("point_", at_points)):
+        given = {k: extents[k] for k in problem.extents}
+        counts = [count(problem, tile, 1, given) for tile in tiles]
+        arrays[f"{prefix}flops"] = counts[0].flops
+        for name in COUNTED:
+            arrays[prefix + name] = np.stack([getattr(one, name) for one in counts])
+    np.savez_compressed(path, **arrays)
+
+
 def candidate_facts(
     problem: Problem,
     tile: CudaMicroKernel,
@@ -124,6 +161,8 @@ def candidate_facts(
     return {
         "name": tile.name,
         "tile": tile.to_json(),
+        "order": list(tile.order),
+        "sum_order": list(tile.sum_order),
         "provenance": provenance,
         "file": f"k{number:04d}",
         "functions": [
@@ -154,11 +193,10 @@ def write_pack(
     spec: Spec,
     target: CudaTarget,
     tiles: Sequence[tuple[CudaMicroKernel, str]],
-    more: dict[str, Any],
 ) -> Iterator[str]:
-    """Compile all and write ``pack.json`` and ``kernels.zip``; yields a line for each that is left out."""
-    problem = device_problem(problem_from_spec(spec))
-    instances, sweep = instances_of(spec, problem), sweep_of(problem, spec, tiles[0][0])
+    """Compile all and write the files of a pack; yields a line for each micro-kernel that is left out."""
+    problem, all_instances = device_problem(problem_from_spec(spec)), make_instances(spec)
+    instances, sweep = instances_of(spec, problem, all_instances), sweep_of(problem, spec, tiles[0][0])
     points = np.unique(np.geomspace(1, len(instances), _NUM_POINTS).round().astype(int) - 1)
     texts = [cuda_text(problem, [tile], target) for tile, _ in tiles]
 
@@ -170,7 +208,8 @@ def write_pack(
 
     with ThreadPoolExecutor() as pool:
         cubins = list(pool.map(compiled, texts))
-    candidates = []
+    candidates: list[dict[str, Any]] = []
+    kept: list[CudaMicroKernel] = []
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / "kernels.zip", "w", zipfile.ZIP_DEFLATED) as kernels:
         for (tile, provenance), text, cubin in zip(tiles, texts, cubins, strict=True):
@@ -178,7 +217,7 @@ def write_pack(
                 yield f"{tile.name}: {cubin}"
                 continue
             known = facts_of(cubin, problem, [tile], tile.name)
-            if any(facts.stack_bytes for facts in known.values()) and not more:
+            if any(facts.stack_bytes for facts in known.values()):
                 yield f"{tile.name}: spills"
                 continue
             sets = {"instances": instances} | ({"sweep": sweep} if len(candidates) < _MAX_SWEPT else {})
@@ -188,8 +227,12 @@ def write_pack(
                 "code_bytes": sum(f.code_bytes for f in known.values()),
             }
             candidates.append(facts | sizes)
+            kept.append(tile)
             kernels.writestr(f"{facts['file']}.cubin", cubin)
             kernels.writestr(f"{facts['file']}.cu", text)
+    if not kept:
+        raise ValueError(f"{spec.name}: no micro-kernel could be packed")
+    write_counts(folder / COUNTS, problem, spec, all_instances, kept, [instances[i] for i in points])
     operands = list(spec.tensors)
     pack = {
         "format": FORMAT,
@@ -204,12 +247,16 @@ def write_pack(
         "output": problem.output,
         "stages": [{"kind": s.kind, "tensor": s.tensor, "value": s.value} for s in problem.stages],
         "dynamic": list(problem.dynamic),
+        "variables": list(spec.variables),
+        "exhaustive": all_instances.exhaustive,
+        "objective": spec.objective.model_dump(mode="json"),
+        "multiprocessor": asdict(target.sm),
         "instances": instances,
         "points": [int(i) for i in points],
         "sweep": sweep,
         "candidates": candidates,
     }
-    (folder / "pack.json").write_text(json.dumps(pack | more) + "\n")
+    (folder / "pack.json").write_text(json.dumps(pack, separators=(",", ":")) + "\n")
 
 
 def main() -> None:
@@ -225,7 +272,7 @@ def main() -> None:
         target, spec = CudaTarget(given.arch), spec_for(given.spec, given.arch)
         problem = device_problem(problem_from_spec(spec))
         tiles = candidates_of(problem, spec, target, given.most, given.samples)
-        for line in write_pack(given.output, spec, target, tiles, {}):
+        for line in write_pack(given.output, spec, target, tiles):
             print(line)
     except (DietCodeError, ValueError) as error:
         raise SystemExit(str(error)) from error

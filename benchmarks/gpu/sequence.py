@@ -1,14 +1,14 @@
-"""The workloads one after the other, each step where it can run; at most eight minutes of a GPU for each.
+"""All workloads: packed where there is a compiler, run on the GPU by one command, kept where they are shown.
 
-    python -m benchmarks.gpu.sequence pack              elsewhere: micro-kernels with machine code
-    python benchmarks/gpu/sequence.py measure           on the GPU: records
-    python -m benchmarks.gpu.sequence choose            elsewhere: a library, and a pack of what it chose
-    python benchmarks/gpu/sequence.py compare           on the GPU: beside cuBLAS, torch.compile and Triton
-    python -m benchmarks.gpu.sequence keep              elsewhere: into benchmarks/records/<device>
+    python3 -m benchmarks.gpu.sequence pack          elsewhere: micro-kernels with machine code, and counts
+    python3 benchmarks/gpu/sequence.py run           on the GPU: measures, chooses, compares
+    python3 -m benchmarks.gpu.sequence keep          elsewhere: into benchmarks/records/<device>
 
-Names after the step take those workloads alone. What a step needs of the one before it, and what it makes, is
-in ``build/gpu/NAME``; on a GPU's machine results can go elsewhere by ``--results``. A workload that fails
-costs itself: the others go on, and the last line says which failed.
+`run` begins with what says most, gives each workload its share of ``--secs``, and ends in time; it may end
+at any moment and be run again: what is done is not done again, and what `benchmarks/records` has of this GPU
+is left out. Names after the step take those workloads alone. Packs are in ``build/gpu/NAME/pack``; what
+`run` makes goes to ``build/gpu/NAME``, or into ``--results``. A workload that fails costs itself: the others
+go on, and the last line says which failed.
 """
 
 from __future__ import annotations
@@ -22,60 +22,47 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from device import need_gpu
+
 ROOT = Path(__file__).parents[2]
-# In this order: the first three are what a short loan of a GPU must give.
-WORKLOADS = (
-    "bert-dense",
-    "bert-bmm-qk",
-    "bert-dense-fp16",
-    "bert-bmm-pv",
-    "bert-dense-ffn1",
-    "bert-dense-ffn2",
-    "bert-dense-proj",
-    "bert-dense-hidden",
-    "bert-dense-ffn1-gelu",
-    "bert-dense-proj-residual",
-    "dense-rows",
-    "dense-odd",
-    "two-dims",
-)
-SECS = {"measure": 300, "compare": 150}
-_GRACE_SECS = 120  # beyond those, for what was begun; a step that takes longer is ended
-_RECORDS, _COMPARED = "records.jsonl", "compared.json"
+HERE = Path(__file__).parent
+WORKLOADS: dict[str, float] = {
+    "bert-dense": 1.5,
+    "bert-bmm-qk": 1.0,
+    "bert-dense-fp16": 1.5,
+    "resnet50-conv3x3-nhwc-fp16": 1.0,
+    "bert-bmm-qk-fp16": 1.0,
+    "bert-dense-bf16": 1.0,
+    "bert-bmm-pv": 0.7,
+    "bert-bmm-pv-fp16": 0.7,
+    "resnet50-conv1x1-nhwc-fp16": 0.7,
+    "bert-dense-ffn1": 0.7,
+    "bert-dense-ffn2": 0.7,
+    "bert-dense-proj": 0.7,
+    "bert-dense-hidden": 0.7,
+    "bert-dense-ffn1-gelu": 0.7,
+    "bert-dense-proj-residual": 0.7,
+    "dense-rows": 0.5,
+    "dense-odd": 0.5,
+    "two-dims": 0.5,
+}
+"""Examples, those that say most first, and their shares of the time."""
+SECS = 540  # of a run: a call of ten minutes, less what it takes to begin and to copy results
+_LEAST_SECS = 40.0  # a workload with less is left to the next run
+_MEASURING = 0.5  # of a workload's share, at which measuring begins nothing new
+_LATE_SECS = 25.0  # what was begun by then may take; a step that takes longer is ended
+_CHOOSE_SECS = 120.0
+_RECORDS, _COMPARED, _PACK, _CHOSEN = "records.jsonl", "compared.json", "pack", "chosen"
 
 
-def steps(
-    name: str, folder: Path, results: Path, arch: str, secs: Mapping[str, int] = SECS
-) -> dict[str, list[str]]:
-    """The command of each step for one workload, ``keep`` left out.
-
-    Parameters
-    ----------
-    folder, results : Path
-        Where its packs are, and where what a GPU gives goes and is looked for.
-    secs : mapping of str to int
-        After how many seconds the steps on a GPU begin nothing new.
-    """
-    here, spec = str(Path(__file__).parent), f"examples/{name}.yaml"
-    records = str(results / _RECORDS)
-    return {
-        "pack": ["-m", "benchmarks.gpu.pack", spec, "--arch", arch, "-o", str(folder / "pack")],
-        "measure": [
-            f"{here}/measure.py", str(folder / "pack"), "-o", records, "--secs", str(secs["measure"]),
-        ],
-        "choose": ["-m", "benchmarks.gpu.chosen", spec, records, str(folder)],
-        "compare": [
-            f"{here}/compare.py", str(folder / "chosen"),
-            "-o", str(results / _COMPARED), "--secs", str(secs["compare"]),
-        ],
-    }  # fmt: skip
-
-
-def run(command: list[str], limit: float | None) -> int | None:
+def run(command: Sequence[str], limit: float | None) -> int | None:
     """Run a step, and end with it what it began; its status, None where it took longer than allowed."""
     process = subprocess.Popen(command, cwd=ROOT, preexec_fn=os.setpgrp)  # noqa: PLW1509 - no threads
     try:
@@ -88,6 +75,121 @@ def run(command: list[str], limit: float | None) -> int | None:
         process.wait()
 
 
+def steps(pack: Path, results: Path, secs: Mapping[str, float]) -> dict[str, list[str]]:
+    """The command of each step on the GPU for one workload.
+
+    Parameters
+    ----------
+    results : Path
+        Its own folder, for what the steps make and read.
+    secs : mapping of str to float
+        After how many seconds measuring and comparing begin nothing new.
+    """
+    records, chosen = str(results / _RECORDS), str(results / _CHOSEN)
+    return {
+        "measure": [f"{HERE}/measure.py", str(pack), "-o", records, "--secs", f"{secs['measure']:g}"],
+        "choose": [f"{HERE}/choose.py", str(pack), records, chosen],
+        "compare": [
+            f"{HERE}/compare.py", chosen, "-o", str(results / _COMPARED), "--secs", f"{secs['compare']:g}",
+        ],
+    }  # fmt: skip
+
+
+def run_workload(pack: Path, results: Path, share: float, end: float) -> str | None:
+    """Measure, choose and compare one workload, from where an earlier run ended; why it failed, or None.
+
+    Parameters
+    ----------
+    share : float
+        Seconds for it.
+    end : float
+        When all has to end, by `time.monotonic`.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+
+    def step(name: str, secs: float, late_secs: float) -> str | None:
+        limit = min(secs + late_secs, end - time.monotonic())
+        if limit <= 0:
+            return f"{name}: time is up"
+        command = steps(pack, results, {"measure": secs, "compare": secs})[name]
+        status = run([sys.executable, *command], limit)
+        return None if status == 0 else f"{name}: {f'ended with {status}' if status else f'{limit:.0f} s'}"
+
+    if not (results / _CHOSEN).is_dir():
+        problem = step("measure", _MEASURING * share, _LATE_SECS)  # what it wrote may do all the same
+        problem = step("choose", 0.0, _CHOOSE_SECS) or problem
+        if not (results / _CHOSEN).is_dir():
+            return problem
+    left = max(1.0, share - (time.monotonic() - started) - _LATE_SECS)
+    return step("compare", left, _LATE_SECS)
+
+
+def folder_of(device: str, kept: Path) -> Path:
+    """Where what a device measured is kept."""
+    return kept / re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def compared(results: Path) -> dict[str, Any]:
+    """What is known of a workload's comparison; nothing where it was not begun."""
+    path = results / _COMPARED
+    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return known
+
+
+def run_all(
+    names: Sequence[str], folder: Path, results: Path, kept: Path, secs: float, archive: Path | None
+) -> list[str]:
+    """Run every workload that is packed and not done; returns a line for each that failed."""
+    end = time.monotonic() + secs
+    device = need_gpu().cuda.get_device_properties(0).name
+    left, failed = [], []
+    for name in names:
+        if (folder_of(device, kept) / f"{name}.json").is_file():
+            print(f"{name}: is in {folder_of(device, kept)}")
+        elif compared(results / name).get("complete"):
+            print(f"{name}: is done")
+        elif (folder / name / _PACK).is_dir():
+            left.append(name)
+    while left:
+        seconds = end - time.monotonic()
+        share = seconds * WORKLOADS.get(left[0], 1.0) / sum(WORKLOADS.get(name, 1.0) for name in left)
+        if seconds < _LEAST_SECS:
+            print(f"time is up; run again for {', '.join(left)}")
+            break
+        name = left.pop(0)
+        print(f"{name}: {max(share, _LEAST_SECS):.0f} s", flush=True)
+        problem = run_workload(folder / name / _PACK, results / name, max(share, _LEAST_SECS), end)
+        failed += [] if problem is None else [f"{name} ({problem})"]
+        print(line_of_results(name, compared(results / name)), flush=True)
+        if archive is not None:
+            write_archive(archive, results, names)
+    return failed
+
+
+def line_of_results(name: str, known: Mapping[str, Any]) -> str:
+    """One line of what was compared."""
+    facts = known.get("summary") or {}
+    mean, worst = facts.get("geometric_mean"), facts.get("worst")
+    if mean is None or worst is None:
+        return f"{name}: nothing is compared yet"
+    whole = "all" if known.get("complete") else "a part"
+    return (
+        f"{name}: {mean:.2f} in geometric mean, {worst:.2f} at worst, over {facts['num_instances']}; {whole}"
+    )
+
+
+def write_archive(path: Path, results: Path, names: Sequence[str]) -> None:
+    """Write one file of all results, in the place of the last; ``tar xzf`` in a folder brings them back."""
+    part = path.with_name(f"{path.name}.part")
+    with tarfile.open(part, "w:gz") as archive:
+        for name in names:
+            for found in (results / name / one for one in (_RECORDS, _CHOSEN, _COMPARED)):
+                if found.exists():
+                    archive.add(found, arcname=f"{name}/{found.name}")
+    part.replace(path)
+
+
 def keep(name: str, results: Path, kept: Path) -> Path:
     """Put a workload's records and comparison in the folder of the device that measured both.
 
@@ -98,47 +200,56 @@ def keep(name: str, results: Path, kept: Path) -> Path:
     """
     with (results / _RECORDS).open(encoding="utf-8") as stream:
         device: dict[str, Any] = json.loads(stream.readline())["device"]
-    compared = json.loads((results / _COMPARED).read_text(encoding="utf-8"))
-    if compared.get("wrong"):
-        raise SystemExit(f"{results / _COMPARED}: wrong results: {compared['wrong'][0]}; none are kept")
+    known = compared(results)
+    if known.get("wrong"):
+        raise SystemExit(f"{results / _COMPARED}: wrong results: {known['wrong'][0]}; none are kept")
     if device["synthetic"]:
         raise SystemExit(f"{results / _RECORDS}: synthetic ({device['name']}): no device measured them")
-    if compared["device"] != device["name"]:
+    if known["device"] != device["name"]:
         raise SystemExit(
-            f"{results}: records of {device['name']}, compared on {compared['device']}; run both on one GPU"
+            f"{results}: records of {device['name']}, compared on {known['device']}; run both on one GPU"
         )
-    folder = kept / re.sub(r"[^a-z0-9]+", "-", device["name"].lower()).strip("-")
+    folder = folder_of(device["name"], kept)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(results / _RECORDS, folder / f"{name}.jsonl")
     shutil.copyfile(results / _COMPARED, folder / f"{name}.json")
     return folder
 
 
+def pack_all(names: Sequence[str], folder: Path, arch: str, most: int) -> list[str]:
+    """Pack every workload; returns a line for each that failed."""
+    failed = []
+    for name in names:
+        print(f"pack {name}", flush=True)
+        options = ["--arch", arch, "--most", str(most), "-o", str(folder / name / _PACK)]
+        status = run([sys.executable, "-m", "benchmarks.gpu.pack", f"examples/{name}.yaml", *options], None)
+        failed += [] if status == 0 else [f"{name} (ended with {status})"]
+    return failed
+
+
 def main() -> None:
     """Run one step for each workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("step", choices=["pack", "measure", "choose", "compare", "keep"])
+    parser.add_argument("step", choices=["pack", "run", "keep"])
     parser.add_argument("names", nargs="*", default=list(WORKLOADS), help="of examples/; all by default")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu", help="where packs are")
     parser.add_argument("--results", type=Path, help="instead of the folder, for what a GPU gives")
     parser.add_argument("--kept", type=Path, default=ROOT / "benchmarks" / "records")
-    parser.add_argument("--arch", default="sm_90a")
-    parser.add_argument("--secs", type=int, help="for each workload on the GPU")
+    parser.add_argument("--archive", type=Path, help="run: one .tar.gz of all results, written as they come")
+    parser.add_argument("--arch", default="sm_90a", help="pack: of the GPU")
+    parser.add_argument("--most", type=int, default=200, help="pack: micro-kernels of a workload")
+    parser.add_argument("--secs", type=float, default=SECS, help="run: all of its time")
     given = parser.parse_args()
-    secs = {step: given.secs or own for step, own in SECS.items()}
+    folder, results = (path.resolve() for path in (given.folder, given.results or given.folder))
     failed: list[str] = []
-    for name in given.names:
-        folder, results = (place.resolve() / name for place in (given.folder, given.results or given.folder))
-        results.mkdir(parents=True, exist_ok=True)
-        if given.step == "keep":
-            print(f"{keep(name, results, given.kept)}: {name}")
-            continue
-        print(f"{given.step} {name}", flush=True)
-        command = steps(name, folder, results, given.arch, secs)[given.step]
-        limit = secs[given.step] + _GRACE_SECS if given.step in secs else None
-        status = run([sys.executable, *command], limit)
-        if status != 0:
-            failed.append(f"{name} ({f'ended with {status}' if status is not None else f'took {limit} s'})")
+    if given.step == "keep":
+        for name in given.names:
+            if compared(results / name):
+                print(f"{keep(name, results / name, given.kept)}: {name}")
+    elif given.step == "pack":
+        failed = pack_all(given.names, folder, given.arch, given.most)
+    else:
+        failed = run_all(given.names, folder, results, given.kept, given.secs, given.archive)
     if failed:
         raise SystemExit(f"{given.step}: failed: {', '.join(failed)}")
 

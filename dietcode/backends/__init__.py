@@ -4,3 +4,7 @@
 the kind), ``cpu``, ``cuda``. What records hold of a kind is in `dietcode.measure.formats`, which
 needs no compiler.
 """
+
+from dietcode.extras import need
+
+need("tune", "dietcode.tuner")

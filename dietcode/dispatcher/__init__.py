@@ -9,6 +9,7 @@ Processing order::
     trimming    fewer bytes: kernels dropped one after another, local search under bounds
     select      the curve of all candidates and the best point of it (Equation 2)
     smooth      longer runs of one category, within a tolerance
+    orders      one order of additions for all categories, where the library is reproducible
     rule        a decision tree fitted to it, and what that gives up
     tree        the rule itself: total over all integers, read and written as JSON, what the library compiles
     table       the same assignment in readable form

@@ -82,8 +82,14 @@ def _greedy(rows: BoolArray, sizes: IntArray) -> list[int]:
 
 
 def _relaxed_prices(rows: BoolArray, sizes: IntArray) -> IntArray:
-    """Return bytes [num_sets]: the dual prices of the covering in which micro-kernels may be divided."""
-    from scipy.optimize import linprog
+    """Return bytes [num_sets]: the dual prices of the covering in which micro-kernels may be divided.
+
+    Without SciPy, as on a GPU's machine where nothing can be installed, none: the search is longer then.
+    """
+    try:
+        from scipy.optimize import linprog
+    except ImportError:
+        return np.zeros(len(rows), dtype=np.int64)
 
     needs = -rows.astype(np.float64)
     result = linprog(sizes.astype(np.float64), A_ub=needs, b_ub=-np.ones(len(rows)), method="highs-ds")

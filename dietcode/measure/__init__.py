@@ -3,6 +3,7 @@
 In processing order: ``points`` (which waves), ``requests`` (what children are asked and answer), ``children``
 (the protocols of children and of what runs in them), ``seed_search`` (that of MetaSchedule),
 ``cpu_worker`` (what runs in children of a CPU), ``measurer`` (drives them, notices disturbed readings),
+``least_squares`` (κ and f_local are fitted by it),
 ``calibration`` (κ and the device's reference reading), ``checks`` (what a line of records must hold),
 ``records``, ``store`` (where they are kept).
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import TuningError
+from dietcode.measure.least_squares import nonnegative
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.requests import BuildRequest
 from dietcode.search_space.problem import Problem
@@ -166,11 +167,9 @@ def fit_kappa(num_tiles: tuple[int, ...], secs: list[float], num_cores: int) -> 
     """
     if num_cores == 1:
         return 1.0  # every grid is a full wave, and κ has no effect
-    from scipy.optimize import nnls  # it takes half a second, and most processes fit nothing
-
     n = np.asarray(num_tiles, dtype=np.float64)
     padded = np.ceil(n / num_cores) * num_cores
     times = np.asarray(secs)
     regressors = np.column_stack([np.full_like(n, times.mean()), n * times.mean(), padded * times.mean()])
-    (_, free, waves), _ = nnls(regressors / times[:, None], np.ones_like(times))
+    _, free, waves = nonnegative(regressors / times[:, None], np.ones_like(times))
     return float(waves / (free + waves)) if free + waves > 0 else 1.0

@@ -30,9 +30,10 @@ from dietcode.measure.requests import (
     TimeResult,
 )
 from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
+from dietcode.search_space.cuda.forms import functions_of
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
+from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.forms import FORMS
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget

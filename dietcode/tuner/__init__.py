@@ -18,7 +18,3 @@ Processing order::
 
 What differs between kinds of devices comes from `dietcode.backends`.
 """
-
-from dietcode.extras import need
-
-need("tune", "dietcode.tuner")

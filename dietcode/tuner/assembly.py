@@ -1,16 +1,18 @@
-"""From records to a library: fit, predict, select, rule, code. Measures nothing, so it needs no device."""
+"""From records to a library: fit, predict, select, rule, code. Measures nothing, so it needs no device.
+
+`choose` needs no compiler either: benchmarks of GPUs choose where there is none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dietcode.backends.protocol import Backend
 from dietcode.cost_model.model import Fitted, FloatArray
+from dietcode.dispatcher.orders import one_order
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
 from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
@@ -23,7 +25,9 @@ from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
-BoolArray = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from dietcode.backends.protocol import Backend
+
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
@@ -195,27 +199,3 @@ def _unseen_regret(
     bindings = fresh.bindings[new]
     mean, worst = regret(rule.predict(bindings), predict(bindings), fresh.weights[new])
     return {"num_shapes": len(bindings), "loss_mean": float(mean), "loss_worst": float(worst)}
-
-
-def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: FloatArray) -> BoolArray:
-    """Choose the order of additions that a reproducible library keeps to in all of its categories.
-
-    Parameters
-    ----------
-    orders : sequence
-        The order of additions of each micro-kernel.
-    throughput : float64 [num_instances, num_micro_kernels]
-        FLOP/s; 0 where it cannot serve the instance.
-    weights : float64 [num_instances]
-        Probabilities.
-
-    Returns
-    -------
-    bool [num_micro_kernels]
-        Micro-kernels of the order whose best have the highest weighted geometric mean, the first of equals.
-    """
-    masks = [np.asarray([other == order for other in orders], dtype=bool) for order in dict.fromkeys(orders)]
-    best = np.stack([throughput[:, mask].max(axis=1) for mask in masks])
-    with np.errstate(divide="ignore"):
-        scores = np.where(best > 0, np.log(best), -1e9) @ weights
-    return masks[int(scores.argmax())]

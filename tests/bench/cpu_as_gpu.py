@@ -1,4 +1,4 @@
-"""torch.cuda as far as the GPU benchmark uses it, on the CPU: its graphs do nothing, its events read a clock.
+"""torch.cuda as far as the GPU benchmark uses it, on the CPU, with a clock that each launch moves on.
 
 So that the benchmark's own loops have run before they cost a GPU's time. What they time means nothing.
 """
@@ -6,12 +6,20 @@ So that the benchmark's own loops have run before they cost a GPU's time. What t
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-NAME, NUM_SMS = "a CPU in the place of a GPU", 132
+NAME, NUM_SMS = "a CPU in the place of a GPU", 4
+_THREADS_OF_SM = 2048
+_SECS_PER_LAUNCH, _SECS_PER_WAVE = 1e-6, 4e-6
+
+
+class _Clock:
+    now = 0.0
 
 
 class _Event:
@@ -19,7 +27,7 @@ class _Event:
         self.enable_timing, self.at = enable_timing, 0.0
 
     def record(self) -> None:
-        self.at = time.perf_counter()
+        self.at = _Clock.now
 
     def synchronize(self) -> None:
         pass
@@ -45,13 +53,44 @@ class _Stream:
 
 
 class _Graph:
+    secs = 0.0
+
     def replay(self) -> None:
-        time.sleep(1e-4)  # the calls were made while it was captured
+        _Clock.now += self.secs  # the calls were made while it was captured
 
 
 @contextlib.contextmanager
 def _within(_: Any) -> Iterator[None]:
     yield
+
+
+@contextlib.contextmanager
+def _capturing(graph: _Graph) -> Iterator[None]:
+    before = _Clock.now
+    yield
+    graph.secs = _Clock.now - before
+
+
+def tick(driver: Any, most: int | None = None) -> None:
+    """Have launches by a benchmark's class `Driver` move the clock on, by the waves of their grids.
+
+    Parameters
+    ----------
+    most : int, optional
+        Launches of a process; the next one does not come back.
+    """
+    call, num_launches = driver._call, itertools.count()
+
+    def counting(self: Any, name: str, *arguments: Any) -> None:
+        if name == "cuLaunchKernel":
+            while most is not None and next(num_launches) >= most:
+                time.sleep(60)
+            _, x, y, _, threads, *_ = arguments
+            waves = x * y / (NUM_SMS * (_THREADS_OF_SM // threads))
+            _Clock.now += _SECS_PER_LAUNCH + _SECS_PER_WAVE * (0.7 * math.ceil(waves) + 0.3 * waves)
+        call(self, name, *arguments)
+
+    driver._call = counting
 
 
 def pretend(torch: Any, kind: Any = None) -> Any:
@@ -61,7 +100,7 @@ def pretend(torch: Any, kind: Any = None) -> Any:
         Stream=_Stream,
         CUDAGraph=_Graph,
         stream=_within,
-        graph=_within,
+        graph=_capturing,
         current_stream=_Stream,
         synchronize=lambda: None,
         _sleep=lambda cycles: None,
@@ -71,6 +110,9 @@ def pretend(torch: Any, kind: Any = None) -> Any:
     class Pretending:
         def __getattr__(self, name: str) -> Any:
             return cuda if name == "cuda" else getattr(torch, name)
+
+        def compile(self, function: Any, **_: Any) -> Any:
+            return function
 
         def randn(self, shape: Any, dtype: Any, device: str, generator: Any) -> Any:
             made = torch.randn(shape, dtype=dtype, generator=generator)

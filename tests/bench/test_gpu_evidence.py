@@ -24,7 +24,7 @@ from benchmarks.facts import slug
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import RecordsError
 from dietcode.measure.records import Measurement, Records, write_records
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of, problem_from_spec
 from dietcode.target.cubin import KernelFacts

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dietcode.cost_model.cuda.model import Spread, count, fit_local, fit_sweep, wave_blocks
+from dietcode.cost_model.cuda.model import count, fit_local, wave_blocks
+from dietcode.cost_model.cuda.waves import Spread, fit_sweep
 from dietcode.errors import CandidateError, TuningError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts

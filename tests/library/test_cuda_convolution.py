@@ -16,9 +16,10 @@ from emulated_driver import load_driver, register
 from needs import needs_nvrtc
 
 from dietcode.library.cuda.code import compile_library
+from dietcode.search_space.cuda.forms import functions_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import CallShape
-from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget

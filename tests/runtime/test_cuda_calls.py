@@ -17,9 +17,9 @@ from dietcode.library.parts import Parts
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.loading import load
 from dietcode.runtime.manifest import write_folder
-from dietcode.search_space.cuda.forms import device_problem
+from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget
 from dietcode.workload.parse import spec_from_data

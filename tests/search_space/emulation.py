@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from compile_cache import shared_library
 
-from dietcode.search_space.cuda.forms import call_shape
+from dietcode.search_space.cuda.forms import call_shape, device_problem, functions_of
 from dietcode.search_space.cuda.instructions import HELPERS
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget

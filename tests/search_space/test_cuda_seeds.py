@@ -17,8 +17,8 @@ from emulation import Emulated
 
 from dietcode.errors import TuningError
 from dietcode.search_space.cuda import seeds as seeds_module
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.metaschedule import PER_ROUND, micro_kernel_of, rounded
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds, search_seed

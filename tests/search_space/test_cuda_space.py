@@ -9,8 +9,8 @@ from compiled import make_problem
 from needs import needs_nvrtc
 
 from dietcode.search_space.cuda.fetching import plan_fetch
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem, copies_of, writes_parts
 from dietcode.search_space.cuda.shape import WORKSPACE, CallShape, alignments

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, every_kind
 
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import alignments
 from dietcode.search_space.cuda.source import cuda_text

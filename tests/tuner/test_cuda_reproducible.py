@@ -16,12 +16,12 @@ from hypothesis.extra import numpy as arrays
 from made_gpu import TILES, gpu_spec, made_records
 from needs import needs_nvrtc
 
+from dietcode.dispatcher.orders import one_order
 from dietcode.dispatcher.rule import Rule
 from dietcode.measure.records import Records
 from dietcode.runtime.manifest import DISPATCH
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import problem_from_spec
-from dietcode.tuner.assembly import one_order
 from dietcode.tuner.tune import make_library
 from dietcode.workload.parse import spec_from_data
 

@@ -38,7 +38,7 @@ from dietcode.measure.requests import CheckRequest
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE
 from dietcode.search_space.candidate import Candidate
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.task import Task

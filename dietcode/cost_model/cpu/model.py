@@ -41,7 +41,8 @@ import numpy as np
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import Factors, FloatArray
-from dietcode.cost_model.regression import fit_towards, measured
+from dietcode.cost_model.regression import measured
+from dietcode.measure.least_squares import fit_towards
 from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem

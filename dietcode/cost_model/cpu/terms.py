@@ -16,7 +16,8 @@ import numpy as np
 from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.fitting import fit_each
 from dietcode.cost_model.model import Extents, Factors, Fitted, FloatArray
-from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.cost_model.regression import measured
+from dietcode.measure.least_squares import fit_terms
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.cost_model.cuda.model import CudaCounts, Spread, count, fit_sweep
+from dietcode.cost_model.cuda.model import count
+from dietcode.cost_model.cuda.waves import CudaCounts, Spread, fit_sweep
 from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel

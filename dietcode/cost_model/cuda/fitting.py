@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dietcode.cost_model.cuda.model import CudaLocalModel, Spread, fit_local, fit_sweep, wave_blocks
+from dietcode.cost_model.cuda.model import CudaLocalModel, fit_local, wave_blocks
+from dietcode.cost_model.cuda.waves import Spread, fit_sweep
 from dietcode.cost_model.model import Extents, Factors, Fitted
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
@@ -31,7 +32,8 @@ def fit_cuda(problem: AnyProblem, records: Records, extents: Extents) -> Fitted:
     for micro_kernel, measurement in records.measurements.items():
         reason = measurement.error or limits.why_not(problem, micro_kernel)
         if reason is None and measurement.facts is not None and not measurement.usable:
-            reason = f"spills {measurement.facts.stack_bytes} bytes a thread"
+            spilled = measurement.facts.stack_bytes
+            reason = f"spills {spilled} bytes a thread" if spilled else "given up after its first points"
         if reason is None and measurement.facts is None:
             reason = "the records do not have its registers"
         if reason is None and measurement.facts is not None:

@@ -15,10 +15,10 @@ from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
 from dietcode.library.files import find_linker
 from dietcode.measure.apart import call_apart
-from dietcode.search_space.cuda.forms import device_problem
+from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
+from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cubin import KernelFacts

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.search_space.cuda.forms import call_shape, cuda_form, device_problem
+from dietcode.search_space.cuda.forms import call_shape, cuda_form, device_problem, functions_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import functions_of
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 

@@ -24,7 +24,7 @@ def starting_candidates(
     Parameters
     ----------
     problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     seeds : list of CudaSeed
         Each with its T0.
     limits : CudaLimits

@@ -1,4 +1,7 @@
-"""From the form of a problem to its device functions on a GPU; a new form is added here."""
+"""From the form of a problem to its device functions on a GPU; a new form is added here, and to `source`.
+
+Counts alone: what lowers them to code, which needs TVM, is in `source`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dietcode.search_space.block_problem import BlockProblem
-from dietcode.search_space.cuda.blocks.lowering import (
-    lower_products,
-    lower_rows,
-    product_functions,
-    row_functions,
-)
+from dietcode.search_space.cuda.blocks.functions import product_functions, row_functions
 from dietcode.search_space.cuda.blocks.shape import BlockShape
-from dietcode.search_space.cuda.contraction import contraction_functions, lower_contraction
+from dietcode.search_space.cuda.contraction import contraction_functions
 from dietcode.search_space.cuda.function import Function
-from dietcode.search_space.cuda.lowering import device_problem as contraction_on_device
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import CallShape, alignments
 from dietcode.search_space.partition import NumpyOps, Ops
@@ -33,8 +30,6 @@ class CudaForm:
     ----------
     functions : callable
         ``(problem, micro_kernel) -> tuple of Function``, in the order in which a call launches them.
-    lower : callable
-        ``(problem, micro_kernel, symbol) -> tvm.tirx.PrimFunc`` of one of them.
     shape : callable
         ``(problem, micro_kernel, extents, ops) -> CallShape or BlockShape``.
     alignments : callable
@@ -42,7 +37,6 @@ class CudaForm:
     """
 
     functions: Callable[[Any, CudaMicroKernel], tuple[Function, ...]]
-    lower: Callable[[Any, CudaMicroKernel, str], Any]
     shape: Callable[..., Any]
     alignments: Callable[[Any, CudaMicroKernel], dict[str, int]]
 
@@ -53,9 +47,9 @@ def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str,
 
 
 CUDA_FORMS: dict[str, CudaForm] = {
-    Problem.form: CudaForm(contraction_functions, lower_contraction, CallShape, alignments),
-    ProductProblem.form: CudaForm(product_functions, lower_products, BlockShape, _elements),
-    RowProblem.form: CudaForm(row_functions, lower_rows, BlockShape, _elements),
+    Problem.form: CudaForm(contraction_functions, CallShape, alignments),
+    ProductProblem.form: CudaForm(product_functions, BlockShape, _elements),
+    RowProblem.form: CudaForm(row_functions, BlockShape, _elements),
 }
 
 
@@ -64,11 +58,16 @@ def cuda_form(problem: AnyProblem) -> CudaForm:
     return CUDA_FORMS[problem.form]
 
 
+def functions_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
+    """Return the functions of a micro-kernel in the order in which a call launches them."""
+    return cuda_form(problem).functions(problem, micro_kernel)
+
+
 def device_problem(problem: AnyProblem) -> AnyProblem:
     """Return the problem as CUDA kernels see it: constants lie as callers hold them, nothing is packed."""
     if isinstance(problem, BlockProblem):
         return replace(problem, constants=()) if problem.constants else problem
-    return contraction_on_device(problem)
+    return replace(problem, column_operand_constant=False)
 
 
 def call_shape(

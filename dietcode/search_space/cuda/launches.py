@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.cuda.forms import call_shape
+from dietcode.search_space.cuda.forms import call_shape, functions_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import functions_of
 from dietcode.search_space.problem import AnyProblem
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from dietcode.search_space.access import padded_windows
 from dietcode.search_space.cuda.blocks.demands import BLOCK_DEMANDS
 from dietcode.search_space.cuda.fetching import plan_fetch
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem
 from dietcode.search_space.problem import AnyProblem, Problem
-from dietcode.target.cuda import WARP, CudaTarget, Multiprocessor
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.multiprocessor import WARP, Multiprocessor
 
 _OTHER_REGISTERS = {"simt": 24, "mma": 36}  # addresses, bounds, counters
 _TENSOR_DTYPES = ("float16", "bfloat16")  # those of the tensor cores' that code is generated for

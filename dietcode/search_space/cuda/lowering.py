@@ -14,7 +14,6 @@ applies the epilogue. So it is with global padding, where the block function com
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -25,14 +24,15 @@ from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.addressing import Addresses
 from dietcode.search_space.cuda.block import BlockKernel
 from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, wide
+from dietcode.search_space.cuda.contraction import block_arguments, copy_symbol, sum_arguments
 from dietcode.search_space.cuda.fetching import WIDTHS, output_width
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.output import OutputWriter, PartWriter, Writer
 from dietcode.search_space.cuda.padding import (
     OperandCopy,
     block_problem,
+    copies_of,
     own_batch,
-    writes_parts,
 )
 from dietcode.search_space.cuda.shape import SUM_THREADS, WORKSPACE, CallShape
 from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
@@ -49,20 +49,13 @@ class _Ops(TirOps):
         return value
 
 
-def device_problem(problem: Problem) -> Problem:
-    """Return the problem as CUDA kernels see it: constants lie as callers hold them, nothing is packed."""
-    return replace(problem, column_operand_constant=False)
-
-
-def block_arguments(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[str, ...]:
-    """Return the pointers that the block function takes before an int64 for each dynamic index."""
-    inputs = block_problem(problem, micro_kernel).inputs
-    return (*inputs[:2], WORKSPACE) if writes_parts(problem, micro_kernel) else (*inputs, problem.output)
-
-
-def sum_arguments(problem: Problem) -> tuple[str, ...]:
-    """Return the pointers that the function that adds the parts takes, before the extents."""
-    return (*problem.inputs[2:], WORKSPACE, problem.output)
+def lower_contraction(problem: Problem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:
+    """Return one of `contraction_functions` as a ``tvm.tirx.PrimFunc`` with symbolic extents."""
+    copies = {copy_symbol(micro_kernel, copy): copy for copy in copies_of(problem, micro_kernel)}
+    if symbol in copies:
+        return lower_copy(problem, micro_kernel, copies[symbol], symbol)
+    lower = lower_block if symbol == micro_kernel.symbol else lower_sum
+    return lower(problem, micro_kernel, symbol)
 
 
 def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any:
@@ -71,7 +64,7 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
     Parameters
     ----------
     problem : Problem
-        As `device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
 
     Returns
     -------
@@ -180,7 +173,7 @@ def lower_copy(problem: Problem, micro_kernel: CudaMicroKernel, copy: OperandCop
     Parameters
     ----------
     problem : Problem
-        As `device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     copy : OperandCopy
         One of `copies_of`.
     name : str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dietcode.search_space.tails import TAILS
-from dietcode.target.cuda import WARP
+from dietcode.target.multiprocessor import WARP
 
 UNITS = ("simt", "mma")
 """Units that multiply: each thread for itself, in float32, or the tensor cores, a warp at a time."""

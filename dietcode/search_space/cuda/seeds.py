@@ -56,7 +56,7 @@ def cuda_seeds(
     Parameters
     ----------
     problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     extents : mapping of str to int
         Of every index, at the largest instance.
     num_samples : int

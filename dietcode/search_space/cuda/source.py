@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -12,11 +12,14 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
-from dietcode.search_space.cuda.forms import cuda_form, device_problem
-from dietcode.search_space.cuda.function import Function
+from dietcode.search_space.cuda.blocks.lowering import lower_products, lower_rows
+from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.instructions import helpers_for
+from dietcode.search_space.cuda.lowering import lower_contraction
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import AnyProblem
+from dietcode.search_space.problem import AnyProblem, Problem
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.problem import RowProblem
 from dietcode.target.cubin import KernelFacts, read_kernels
 from dietcode.target.cuda import CudaTarget
 
@@ -44,6 +47,11 @@ _INFINITY = """\
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #endif
 """
+_LOWER: dict[str, Callable[[Any, CudaMicroKernel, str], Any]] = {
+    Problem.form: lower_contraction,
+    ProductProblem.form: lower_products,
+    RowProblem.form: lower_rows,
+}
 # No more than code generation needs: loops stay loops, and barriers stay where they were emitted.
 _PASSES = tvm.ir.transform.Sequential(
     [
@@ -54,11 +62,6 @@ _PASSES = tvm.ir.transform.Sequential(
         tirx.transform.LowerIntrin(),
     ]
 )
-
-
-def functions_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
-    """Return the functions of a micro-kernel in the order in which a call launches them."""
-    return cuda_form(problem).functions(problem, micro_kernel)
 
 
 def facts_of(
@@ -94,7 +97,7 @@ def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], tar
     texts = []
     for micro_kernel in micro_kernels:
         for symbol in (function.symbol for function in functions_of(problem, micro_kernel)):
-            lowered = cuda_form(problem).lower(problem, micro_kernel, symbol)
+            lowered = _LOWER[problem.form](problem, micro_kernel, symbol)
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))

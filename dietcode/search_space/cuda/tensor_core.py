@@ -36,7 +36,7 @@ from dietcode.search_space.cuda.building import (
 from dietcode.search_space.cuda.output import Writer
 from dietcode.search_space.cuda.tensor_operand import FRAGMENT_STEPS, LINES, Stages, TensorOperand
 from dietcode.search_space.tir import DTYPE, load, store
-from dietcode.target.cuda import WARP
+from dietcode.target.multiprocessor import WARP
 
 _COLUMNS = 8  # of one instruction
 _ACCUMULATORS = 4  # of one instruction and lane: two columns of each of two rows

@@ -9,7 +9,7 @@ from typing import Any
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.target.cuda import WARP
+from dietcode.target.multiprocessor import WARP
 from dietcode.workload.products import Gates, ProductTerm
 
 SPACER = 4

@@ -15,11 +15,11 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.cuda.blocks.demands import rest_kernel
+from dietcode.search_space.cuda.blocks.functions import product_functions
 from dietcode.search_space.cuda.blocks.products import ProductBlock
 from dietcode.search_space.cuda.blocks.rows import RowBlock
 from dietcode.search_space.cuda.blocks.shape import BlockShape
 from dietcode.search_space.cuda.building import narrow, once, wide
-from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.products.memory import ProductMemory
 from dietcode.search_space.products.problem import ProductProblem
@@ -35,17 +35,6 @@ class _DeviceOps(TirOps):
     def bind(self, value: Any) -> Any:
         """Return the value itself."""
         return value
-
-
-def product_functions(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
-    """Return the functions of a block with products in the order in which a call launches them."""
-    halves, symbol = problem.halves, micro_kernel.symbol
-    arguments = (*problem.inputs, *halves.outputs, *halves.set_aside)
-    found = [Function(symbol, arguments, micro_kernel.threads)]
-    if problem.rest is not None:
-        later = (*problem.rest.inputs, *problem.rest.outputs)
-        found.append(Function(f"{symbol}_rest", later, rest_kernel(problem).threads))
-    return tuple(found)
 
 
 def lower_products(problem: ProductProblem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:
@@ -69,11 +58,6 @@ def lower_products(problem: ProductProblem, micro_kernel: CudaMicroKernel, symbo
             memory = ProductMemory(problem, extents, pointers)
             ProductBlock(problem, micro_kernel, memory, thread, row, column).emit()
     return builder.get()
-
-
-def row_functions(problem: RowProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
-    """Return the function of a block of rows."""
-    return (Function(micro_kernel.symbol, (*problem.inputs, *problem.outputs), micro_kernel.threads),)
 
 
 def lower_rows(problem: RowProblem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:

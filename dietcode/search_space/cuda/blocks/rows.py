@@ -25,7 +25,7 @@ from dietcode.search_space.rows.problem import RowProblem, RowRead
 from dietcode.search_space.rows.reductions import BEGIN, combine_by
 from dietcode.search_space.tir import DTYPE, as_int64, i64, load, store
 from dietcode.search_space.vectors import const, named
-from dietcode.target.cuda import WARP
+from dietcode.target.multiprocessor import WARP
 from dietcode.workload.expansion import ROWS, Primitive
 
 _ALL_LANES = 0xFFFFFFFF

@@ -1,0 +1,109 @@
+"""Least squares whose coefficients are not negative: seconds as a sum of terms. Needs NumPy alone.
+
+A GPU's machine chooses by it where nothing can be installed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+_TURNS = 10  # for each term, of terms taken in and given up; one or two are usual
+_STRENGTH = 0.2  # of what is known beforehand, over one measured point that a term alone makes up
+_NUM_REWEIGHTINGS = 3
+_LEAST_SPREAD = 0.01
+_TOLERATED = 2.25  # times the median error, by which a point may be slower than the fit and counts in full
+
+
+def nonnegative(terms: FloatArray, values: FloatArray) -> FloatArray:
+    """Minimize ``|terms @ x - values|`` over x ≥ 0, by Lawson and Hanson's active sets.
+
+    Parameters
+    ----------
+    terms : float64 array [num_points, num_terms]
+    values : float64 array [num_points]
+
+    Returns
+    -------
+    float64 array [num_terms]
+
+    >>> nonnegative(np.array([[1.0, 1.0], [1.0, 2.0]]), np.array([3.0, 2.0])).round(6).tolist()
+    [2.5, 0.0]
+    """
+    num_terms = terms.shape[1]
+    found, used = np.zeros(num_terms), np.zeros(num_terms, dtype=bool)
+    least = 10 * np.finfo(np.float64).eps * max(terms.shape) * float(np.abs(terms).sum(axis=0).max())
+    for _ in range(_TURNS * num_terms):
+        gain = np.where(used, -np.inf, terms.T @ (values - terms @ found))
+        best = int(gain.argmax())
+        if not gain[best] > least:
+            break
+        used[best] = True
+        while True:
+            trial = np.zeros(num_terms)
+            trial[used] = np.linalg.lstsq(terms[:, used], values, rcond=None)[0]
+            wrong = used & (trial <= 0)
+            if not wrong.any():
+                found = trial
+                break
+            # As far towards the trial as no coefficient is negative; those that stop it are given up.
+            way = found[wrong] / np.maximum(found[wrong] - trial[wrong], np.finfo(np.float64).tiny)
+            found = np.maximum(found + way.min() * (trial - found), 0.0)
+            used[np.flatnonzero(wrong)[way <= way.min()]] = False
+            found[~used] = 0.0
+            if not used.any():
+                break
+    return found
+
+
+def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
+    """Fit ``terms @ coefficients = secs`` by non-negative least squares on relative errors.
+
+    Parameters
+    ----------
+    terms : float64 array [num_points, num_terms]
+    secs : float64 array [num_points]
+
+    Returns
+    -------
+    coefficients : float64 array [num_terms]
+    error : float
+        Median relative error.
+    """
+    scale = np.maximum(np.abs(terms).max(axis=0), 1e-30)
+    coefficients = nonnegative(terms / scale / secs[:, None], np.ones_like(secs)) / scale
+    return coefficients, float(np.median(np.abs(terms @ coefficients / secs - 1.0)))
+
+
+def fit_towards(terms: FloatArray, secs: FloatArray, known: FloatArray) -> tuple[FloatArray, float]:
+    """Fit as `fit_terms`, where a few points are to tell many terms and some were disturbed.
+
+    Coefficients that the points leave open stay near `known`. Disturbances only ever add time, so that a
+    point much slower than the fit counts less (iteratively reweighted, on that side alone).
+
+    Parameters
+    ----------
+    terms : float64 array [num_points, num_terms]
+    secs : float64 array [num_points]
+    known : float64 array [num_terms]
+        What other micro-kernels, or arithmetic, make them.
+
+    Returns
+    -------
+    coefficients : float64 array [num_terms]
+    error : float
+        Median relative error.
+    """
+    relative = terms / secs[:, None]
+    pull = _STRENGTH * np.sqrt(np.mean(relative**2, axis=0))
+    weights = np.ones_like(secs)
+    coefficients = known
+    for _ in range(1 + _NUM_REWEIGHTINGS):
+        rows = np.vstack([relative * weights[:, None], np.diag(pull)])
+        scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
+        coefficients = nonnegative(rows / scale, np.concatenate([weights, pull * known])) / scale
+        slower = 1.0 - relative @ coefficients
+        allowed = _TOLERATED * max(_LEAST_SPREAD, float(np.median(np.abs(slower))))
+        weights = np.sqrt(np.minimum(1.0, allowed / np.maximum(slower, 1e-30)))
+    return coefficients, float(np.median(np.abs(relative @ coefficients - 1.0)))

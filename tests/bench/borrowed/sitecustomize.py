@@ -1,0 +1,41 @@
+"""A machine that was borrowed, for every process that has this folder on PYTHONPATH.
+
+It has a GPU, which is none; PyTorch and NumPy; and nothing of what compiles or serves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+LACKING = ("tvm", "tvm_ffi", "xgboost", "sklearn", "scipy", "sqlalchemy", "fastapi", "pydantic", "yaml")
+_ROOT = Path(__file__).parents[3]
+
+
+class _Lacking:
+    """Finds nothing of what is not installed there."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in LACKING:
+            raise ModuleNotFoundError(f"No module named {name!r}: it is not on this machine", name=name)
+
+
+sys.meta_path.insert(0, _Lacking)  # type: ignore[arg-type]
+sys.path[:0] = [str(_ROOT / "benchmarks" / "gpu"), str(Path(__file__).parents[1])]
+import cpu_as_gpu  # noqa: E402
+import device  # noqa: E402
+
+
+def _need_gpu() -> Any:
+    import torch
+
+    return cpu_as_gpu.pretend(torch)
+
+
+_most = os.environ.get("BORROWED_LAUNCHES")
+cpu_as_gpu.tick(device.Driver, None if _most is None else int(_most))
+device.need_gpu = _need_gpu
+device.rotations_for = lambda num_bytes: 2
