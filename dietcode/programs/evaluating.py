@@ -10,6 +10,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs import lists
+from dietcode.programs.containers import Lookup, are_scalars, chain_of, items_of, members_of
 from dietcode.programs.kinds import is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import ALLOWED, Context, Path, Recorder, Site, named
@@ -101,6 +102,10 @@ class Evaluation(ABC):
         if isinstance(op, ast.Is | ast.IsNot):
             return (left is right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
+            members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
+            if members is not None:
+                self._set_role(node, "lookup").value = Lookup(node.left, dict.fromkeys(members, True), False)
+                return hashed(left) in members
             if not isinstance(right, list | tuple):
                 raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
             return self._library(
@@ -125,6 +130,8 @@ class Evaluation(ABC):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
+        if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
+            raise self._refuse(node, "computes with texts; allowed: ==, != and `in` a list of them")
         try:
             found = function(*operands)
         except Exception as error:
@@ -157,9 +164,14 @@ class Evaluation(ABC):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         base = self._value(node.value)
+        items = items_of(base) if self._statics.find(node.value)[0] else None
+        if items and not isinstance(node.slice, ast.Slice):
+            return (
+                self._item_of(node, items) if are_scalars(items.values()) else self._chosen(node, node, base)
+            )
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
             if node.slice.step is not None:
-                return self._turned(node, base)
+                return self._stepped(node, base)
             low, high = (
                 None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
             )
@@ -173,7 +185,7 @@ class Evaluation(ABC):
         at = self._indices(node.slice) if is_tensor(base) else self._value(node.slice)
         if is_tensor(base):
             return self._tensors(node, operator.getitem, [base, at])
-        if not isinstance(base, list | tuple | str):
+        if not isinstance(base, list | tuple):
             if self._site(node.value).value is not None:
                 return base[at]
             advice = "; a dataclass has fields in place of a dict's items" if isinstance(base, dict) else ""
@@ -185,13 +197,39 @@ class Evaluation(ABC):
         except IndexError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
 
-    def _turned(self, node: ast.Subscript, base: Any) -> Any:
-        assert isinstance(node.slice, ast.Slice)  # where it is called
-        ends = node.slice.lower, node.slice.upper
-        step = None if node.slice.step is None else self._statics.find(node.slice.step)[1]
-        if step != -1 or ends != (None, None) or type(base) is not list:
-            raise self._refuse(node, "a slice with a step; allowed: [::-1] of lists; write a loop")
-        return self._library(node, ListsCall(lists.turned, ((node.value, base),)))
+    def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
+        """Return an item of a constant container of numbers, texts and None."""
+        key = hashed(self._value(node.slice))
+        if key not in items or not are_scalars(items):
+            raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
+        self._set_role(node, "lookup").value = Lookup(node.slice, items)
+        return items[key]
+
+    def _chosen(
+        self, node: ast.expr, item: ast.Subscript, container: Any, called: ast.Call | None = None
+    ) -> Any:
+        """Return an item of a constant container of modules, functions or weights, or a call of it."""
+        key = (node, id(container))
+        if key not in self._source.chains:
+            chain = chain_of(item, container, called, lambda one: self._statics.find(one)[0])
+            self._source.chains[key] = chain
+        chain = self._source.chains[key]
+        for name, one in chain.given:
+            self._values[name] = self._value(one)
+        wanted = hashed(self._value(chain.key))
+        if wanted not in chain.positions or not are_scalars(chain.positions):
+            raise self._refuse(node, f"a sample asks for {wanted!r}, which {ast.unparse(item.value)} lacks")
+        self._set_role(node, "chosen").value = chain
+        self._values[chain.position] = chain.positions[wanted]
+        return self._value(chain.body)
+
+    def _stepped(self, node: ast.Subscript, base: Any) -> Any:
+        own = node.slice
+        assert isinstance(own, ast.Slice)  # where it is called
+        if type(base) is not list:
+            raise self._refuse(node, f"a slice with a step of {words(kind_of(base))}; allowed: of lists")
+        parts = [(one, self._value(one)) for one in (own.lower, own.upper, own.step) if one is not None]
+        return self._library(node, ListsCall(lists.stepped, ((node.value, base), *parts)))
 
     def _indices(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Tuple):
@@ -225,14 +263,21 @@ class Evaluation(ABC):
         kind = kind_of(base)
         if not isinstance(kind, tuple) or kind[0] != "record":
             raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
-        self._field(base, node.attr)
+        self._field(node, base, node.attr)
         try:
             return getattr(base, node.attr)
         except AttributeError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
 
-    def _field(self, base: Any, name: str) -> None:
-        fields = self._recording.records.setdefault(type(base).__name__, [])
+    def _fields(self, node: ast.AST, cls: type) -> list[str]:
+        """Return the fields of a class that are read, to add to."""
+        fields = self._recording.fields_of(cls)
+        if fields is None:
+            raise self._refuse(node, f"there are two classes {cls.__name__}; give them different names")
+        return fields
+
+    def _field(self, node: ast.AST, base: Any, name: str) -> None:
+        fields = self._fields(node, type(base))
         if name not in fields:
             fields.append(name)
 
@@ -261,7 +306,7 @@ class Evaluation(ABC):
             base = self._value(target.value)
             if kind_of(base) == "object":
                 raise self._refuse(target, "writes an attribute of a constant; allowed: of records")
-            self._field(base, target.attr)
+            self._field(target, base, target.attr)
             setattr(base, target.attr, value)
         else:
             raise self._refuse(
@@ -307,18 +352,44 @@ class Evaluation(ABC):
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
-        (loop,) = node.generators if len(node.generators) == 1 else (None,)
-        if loop is None or loop.is_async:
-            raise self._refuse(node, "loops within a comprehension; write loops")
         found: list[Any] = []
 
-        def body() -> Any:
-            if all(self._truth(one) for one in loop.ifs):
-                found.append(self._value(node.elt))
+        def add() -> Any:
+            found.append(self._value(node.elt))
             return NEXT
 
-        self._loop(loop.target, loop.iter, body)
+        self._rounds(node, 0, add)
         return found
+
+    def _rounds(self, node: ast.ListComp, depth: int, body: Callable[[], Any]) -> Any:
+        """Run the loops of a comprehension from a depth on; a body that breaks leaves all of them."""
+        loop = node.generators[depth]
+        if loop.is_async:
+            raise self._refuse(node, "async in a comprehension; leave it out")
+        is_left = False
+
+        def inner() -> Any:
+            nonlocal is_left
+            if not all(self._truth(one) for one in loop.ifs):
+                return NEXT
+            last = depth == len(node.generators) - 1
+            found = body() if last else self._rounds(node, depth + 1, body)
+            is_left |= found is BREAK
+            return found
+
+        self._loop(loop.target, loop.iter, inner)
+        return BREAK if is_left else NEXT
+
+    def _lazily(self, node: ast.Call, stops: bool) -> bool:
+        """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
+        self._set_role(node, "lazy").value = stops
+        (given,) = node.args
+        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+
+        def look() -> Any:
+            return BREAK if self._truth(given.elt) == stops else NEXT
+
+        return (self._rounds(given, 0, look) is BREAK) == stops
 
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:
@@ -331,6 +402,13 @@ class Evaluation(ABC):
     @abstractmethod
     def _stacked(self, node: ast.AST, function: Any, args: list[Any], nodes: list[ast.expr]) -> Any:
         """Compute tensor code over stacks of any length."""
+
+
+def hashed(key: Any) -> Any:
+    """Return a key as a dict has it: a whole number that is a tensor as a number."""
+    if isinstance(key, list) or (is_tensor(key) and kind_of(key) != "int"):
+        return (key,)  # which is in no container of numbers and texts
+    return key.item() if is_tensor(key) else key
 
 
 def _kind_words(value: Any) -> str:

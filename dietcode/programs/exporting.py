@@ -60,6 +60,11 @@ def type_of(kind: Kind) -> Type:
     raise ModelError(f"{words(kind)} goes from one block to another; allowed: float32, and whole numbers")
 
 
+def result_type_of(kind: Kind) -> Type:
+    """Return the type of what a block gives: a whole number is float32, exact up to 2²⁴."""
+    return ("float32", ()) if kind == "int" else type_of(kind)
+
+
 def export_group(group: OperationGroup, weights: WeightNames) -> Graph:
     """Return the graph of a block, of one instance: its inputs are ``a0``, ``a1``, … as the operands.
 

@@ -73,6 +73,11 @@ def is_tensor_kind(kind: Kind) -> bool:
     return isinstance(kind, tuple) and kind[0] == "tensor"
 
 
+def is_record_kind(kind: Kind) -> bool:
+    """Whether a kind is that of objects with fields."""
+    return isinstance(kind, tuple) and kind[0] == "record"
+
+
 def is_tuple_kind(kind: Kind) -> bool:
     """Whether a kind is that of tuples whose items have known kinds."""
     return isinstance(kind, tuple) and kind[0] == "tuple"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs import lists
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_calls import CallEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
@@ -18,7 +19,7 @@ from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
 from dietcode.programs.sites import ALLOWED, Context, named
 from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.stacks import StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows
 from dietcode.workload.text import clip
 
 _STACK_BYTES, _DEEPEST = 1 << 29, 200_000
@@ -42,6 +43,8 @@ class Recording:
         The contexts of the program itself, which become one.
     records : dict of str to list of str
         The fields of each class whose objects the program reads, in order.
+    classes : dict of str to type
+        These classes.
     wanted : list
         What the function itself returns, of each sample.
     """
@@ -50,6 +53,7 @@ class Recording:
         self.contexts: list[Context] = []
         self.entries: set[int] = set()
         self.records: dict[str, list[str]] = {}
+        self.classes: dict[str, type] = {}
         self.made: dict[int, Any] = {}
         self.wanted: list[Any] = []
         self.ownership = Ownership()
@@ -124,6 +128,12 @@ class Recording:
                 "returns torch.stack of a list of any length; return the list, and stack it outside",
             )
 
+    def fields_of(self, cls: type) -> list[str] | None:
+        """Return the fields of a class that are read, to add to; None where another class has its name."""
+        if self.classes.setdefault(cls.__name__, cls) is not cls:
+            return None
+        return self.records.setdefault(cls.__name__, [])
+
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function, read once."""
         if function not in self._sources:
@@ -191,9 +201,11 @@ class _Activation(CallEvaluation):
         site = self._site(node.target)
         site.kinds.add(kind_of(before))
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
-        if isinstance(before, list) and not isinstance(before, StackedRows):
-            raise self._refuse(node, "list += list, which changes the list; write extend, or x = x + y")
         other = self._value(node.value)
+        if isinstance(before, list) and not isinstance(before, StackedRows) and isinstance(node.op, ast.Add):
+            pairs = ((node.target, before), (node.value, other))
+            self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))
+            return NEXT
         if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):
             raise self._refuse(
                 node, "changes a tensor that something else may have too; write x = x + y in full"

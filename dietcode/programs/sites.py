@@ -76,8 +76,12 @@ class Recorder(Protocol):
     """What expressions need of a recording, as `dietcode.programs.recording.Recording` is one."""
 
     records: dict[str, list[str]]
+    classes: dict[str, type]
     made: dict[int, Any]
     ownership: Ownership
+
+    def fields_of(self, cls: type) -> list[str] | None:
+        """Return the fields of a class that are read, to add to; None where another class has its name."""
 
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function."""

@@ -43,11 +43,12 @@ class FunctionSource:
         found = tree.body[0]
         if not isinstance(found, ast.FunctionDef):
             raise ModelError(f"{self.file}:{first}: {function.__name__} is a lambda; write it by def")
-        self.tree = simplified(found)
+        self.tree = simplified(found, self.outside)
         given = found.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
             raise self.refusal(found, "*args, ** or keyword-only parameters; allowed: plain parameters")
         self.parameters = [one.arg for one in given.args]
+        self.chains: dict[tuple[ast.AST, int], Any] = {}
 
     def refusal(self, node: ast.AST, what: str) -> ModelError:
         """Return the error of what a program cannot have, with file and line."""
@@ -114,7 +115,7 @@ class Statics:
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
             return self.names[node.id]
-        if node.id in self.source.stores:
+        if node.id in self.source.stores or " " in node.id:  # one of our own is local
             return _MISSING
         known, value = self.source.outside(node.id)
         if not known:

@@ -80,6 +80,9 @@ def tensor_operation(
         first = given[0]
         if isinstance(first, Register) and (first.kind in NUMBERS or is_tensor_kind(first.kind)):
             return first
+        if isinstance(first, Several) and not all(isinstance(one, KnownValue) for one in leaves_of(first)):
+            function, named = _tensor_of, {}
+            given = [_of_one_kind(lowering, node, first)]
     if getattr(function, "__name__", "") in _OF_SHAPES and is_tensor_kind(getattr(given[0], "kind", None)):
         given[0] = KnownValue(_of_shape(given[0].kind))
     leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
@@ -105,6 +108,31 @@ def _makers() -> tuple[Any, ...]:
     import torch
 
     return (torch.tensor, torch.as_tensor)
+
+
+def _tensor_of(items: Any) -> Any:
+    """Return a tensor of numbers that come with the instance or are computed."""
+    import torch
+
+    return torch.stack(
+        [_tensor_of(one) if isinstance(one, list | tuple) else torch.as_tensor(one) for one in items]
+    )
+
+
+def _of_one_kind(lowering: FunctionWriter, node: ast.AST, items: Several) -> Several:
+    """Return numbers as floats where the tensor of them has floats."""
+    kind = _kind(lowering, node)
+    if not is_tensor_kind(kind) or kind[1] != "float32":
+        return items
+
+    def own(one: Any) -> Any:
+        if isinstance(one, Several):
+            return Several(tuple(map(own, one.items)), is_list=True)
+        if isinstance(one, KnownValue):
+            return KnownValue(float(one.value))
+        return _as_float(lowering, one)
+
+    return Several(tuple(map(own, items.items)), is_list=True)
 
 
 def _as_float(lowering: FunctionWriter, value: Any) -> Any:
@@ -144,10 +172,6 @@ def _kind(lowering: FunctionWriter, node: ast.AST) -> Any:
             node, f"is {found} in different samples; allowed: one shape at a place of the text"
         )
     (kind,) = kinds
-    if kind == "int":
-        raise lowering.refuse(
-            node, "computes whole numbers by tensor code; allowed: argmax, and plain Python"
-        )
     return kind
 
 
@@ -181,7 +205,7 @@ def _argument(lowering: FunctionWriter, node: ast.AST, given: Any) -> Any:
     """Return an argument of tensor code."""
     if isinstance(given, ast.expr):
         return _index(lowering, node, given)
-    value = argument_of(given)
+    value = argument_of(lowering.code, given)
     if isinstance(value, KnownValue) and isinstance(value.value, tuple | list):
         is_list = isinstance(value.value, list)
         value = Several(tuple(KnownValue(one, value.name) for one in value.value), is_list)
@@ -192,6 +216,8 @@ def _argument(lowering: FunctionWriter, node: ast.AST, given: Any) -> Any:
 
 def _unpacked(lowering: FunctionWriter, node: ast.AST, value: Register) -> Value:
     kind = value.kind
+    if kind == "number":  # whole for one sample, and not for another
+        return Register(lowering.code.emit("unary", (value,), "float").number, "float", value.is_made)
     if kind == "none":
         return KnownValue(None)
     if kind in NUMBERS or is_tensor_kind(kind):
