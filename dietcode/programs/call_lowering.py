@@ -100,15 +100,13 @@ class CallLowering(ExpressionLowering):
         self.code.write(owner, self.value(node.func.value))
         args, named = self._arguments(node)
         end = Label()
-        for name, (function, contexts) in known.items():
+        for name, (_, contexts) in known.items():
             numbers = {self.contexts[one].number for one in contexts}
             if len(numbers) != 1:
                 raise self.refuse(
                     node, "calls a method with other modules in another sample; name them in the text"
                 )
             values = self._completed(numbers, [self.code.read(owner), *args], named)
-            if len(known) == 1:
-                return self.code.emit("call", values, numbers.pop())
             other = Label()
             is_own = self.code.emit("kind", (self.code.read(owner),))
             wanted = KnownValue(RECORD_KINDS + list(self.records).index(name))

@@ -15,7 +15,7 @@ from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
 from dietcode.programs.containers import Lookup, are_scalars, items_of
 from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
-from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
+from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
 from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import FunctionSource, is_tensor
@@ -268,6 +268,12 @@ class CallEvaluation(Evaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
+        if isinstance(base, WholeNumbers) and name == "tolist":
+            self._set_role(node, "list.copy")
+            return [one.tolist() if is_tensor(one) else [own.item() for own in one] for one in base]
+        if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
+            self._set_role(node, "stack length")
+            return len(base)
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         if not isinstance(base, list) or named or name not in _LIST_METHODS:

@@ -11,9 +11,9 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs import lists
 from dietcode.programs.containers import Lookup, are_scalars, chain_of, items_of, members_of
-from dietcode.programs.kinds import is_named_result, is_tensor_kind, kind_of, tensors_in, words
+from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
-from dietcode.programs.sites import ALLOWED, Context, Path, Recorder, Site, named
+from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, row_function
@@ -44,7 +44,7 @@ class Evaluation(ABC):
         if not known:
             run = _EXPRESSIONS.get(type(node))
             if run is None:
-                raise self._refuse(node, f"{named(node)}; allowed: {ALLOWED}")
+                raise self._refuse(node, f"{named(node)}; allowed: {allowed_for(node)}")
             value = run(self, node)
         site = self._site(node)
         site.kinds.add(kind_of(value))
@@ -93,6 +93,15 @@ class Evaluation(ABC):
         known = {**BINARY, ast.MatMult: ("", operator.matmul)}
         if type(node.op) not in known:
             raise self._refuse(node, f"the operator {type(node.op).__name__}")
+        turned = transposed(node.right) if isinstance(node.op, ast.MatMult) else None
+        if turned is not None:
+            rows, other = self._value(turned), self._value(node.left)
+            if isinstance(rows, StackedRows) and is_tensor(other) and other.dim() == 1:
+                return self._stacked(node, operator.matmul, [rows, other], [turned, node.left])
+            if not isinstance(rows, StackedRows):
+                return self._operated(
+                    node, operator.matmul, [other, self._value(node.right)], [node.left, node.right]
+                )
         sides = [node.left, node.right]
         return self._operated(node, known[type(node.op)][1], list(map(self._value, sides)), sides)
 
@@ -175,7 +184,8 @@ class Evaluation(ABC):
             low, high = (
                 None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
             )
-            return type(base)(base[low:high]) if isinstance(base, StackedRows) else base[low:high]
+            is_own = isinstance(base, StackedRows | WholeNumbers)
+            return type(base)(base[low:high]) if is_own else base[low:high]
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
             is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
             function = row_function(self._indices(node.slice)) if is_static else None
@@ -241,6 +251,11 @@ class Evaluation(ABC):
 
     def _attribute(self, node: ast.Attribute) -> Any:
         base = self._value(node.value)
+        if isinstance(base, WholeNumbers) and node.attr == "shape" and base:
+            if not is_tensor(base[0]):
+                raise self._refuse(node, "the shape of whole numbers with several axes; write len of them")
+            self._set_role(node, "stack shape").value = ()
+            return (len(base),)
         if isinstance(base, StackedRows):
             if node.attr != "shape":
                 raise self._refuse(node, f"{node.attr} of a stack of any length; allowed: {STACKS}")
@@ -348,7 +363,8 @@ class Evaluation(ABC):
         value = self._value(node)
         if not isinstance(value, list | tuple):
             allowed = "range, lists, tuples, zip, enumerate and reversed of them; modules of a constant list"
-            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}")
+            rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
+            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}{rows}")
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
@@ -402,6 +418,13 @@ class Evaluation(ABC):
     @abstractmethod
     def _stacked(self, node: ast.AST, function: Any, args: list[Any], nodes: list[ast.expr]) -> Any:
         """Compute tensor code over stacks of any length."""
+
+
+def transposed(node: ast.expr) -> ast.expr | None:
+    """Return what is transposed by ``x.T``, ``x.mT`` or ``x.t()``; None for anything else."""
+    if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr == "t" else None
+    return node.value if isinstance(node, ast.Attribute) and node.attr in ("T", "mT") else None
 
 
 def hashed(key: Any) -> Any:

@@ -24,6 +24,10 @@ class Extremes(NamedTuple):
     indices: None
 
 
+class WholeNumbers(list[Any]):
+    """A tensor of whole numbers of the instance, while samples run: the list of its items."""
+
+
 def is_named_result(value: Any) -> bool:
     """Whether a tuple is what PyTorch returns with names, as ``max(dim=0)`` does."""
     return type(value).__module__ == "torch.return_types" or isinstance(value, Extremes)

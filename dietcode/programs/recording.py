@@ -14,10 +14,10 @@ from dietcode.programs import lists
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_calls import CallEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
-from dietcode.programs.kinds import kind_of, tensors_in
+from dietcode.programs.kinds import WholeNumbers, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
-from dietcode.programs.sites import ALLOWED, Context, named
+from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows
 from dietcode.workload.text import clip
@@ -84,7 +84,7 @@ class Recording:
                     for one in samples:
                         self.made.clear()
                         self.ownership.clear()
-                        given = [*self._bound.values(), *self.instance(one)]
+                        given = [*self._bound.values(), *self.taken(one)]
                         result, number = self.call(self._function, given, self._bound)
                         self._check_result(result)
                         self.entries.add(number)
@@ -118,6 +118,12 @@ class Recording:
     def instance(self, instance: Any) -> list[Any]:
         """Return a copy of the arguments of an instance, without what the program is bound to."""
         return list(copied(self.arguments(instance)[len(self._bound) :]))
+
+    def taken(self, instance: Any) -> list[Any]:
+        """Return what `instance` does, with tensors of whole numbers as lists, as programs have them."""
+        given = self.arguments(instance)[len(self._bound) :]
+        known = {id(one): _rows_of_numbers(one) for one in _tensors_of(given)}
+        return list(copy.deepcopy(given, known))
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
@@ -181,7 +187,7 @@ class _Activation(CallEvaluation):
     def _statement(self, node: ast.stmt) -> Any:
         run = _STATEMENTS.get(type(node))
         if run is None:
-            raise self._refuse(node, f"{named(node)}; allowed: {ALLOWED}")
+            raise self._refuse(node, f"{named(node)}; allowed: {allowed_for(node)}")
         return run(self, node)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign) -> Any:
@@ -281,6 +287,11 @@ def copied(value: Any) -> Any:
     """Return what an instance is, so that a program may change it; tensors stay the same."""
     known = {id(one): one for one in _tensors_of(value)}
     return copy.deepcopy(value, known)
+
+
+def _rows_of_numbers(tensor: Any) -> Any:
+    is_whole = tensor.dim() > 0 and str(tensor.dtype) in ("torch.int64", "torch.int32")
+    return WholeNumbers(map(_rows_of_numbers, tensor.unbind(0))) if is_whole else tensor
 
 
 def _tensors_of(value: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dietcode.programs import lists
 from dietcode.programs import module as marks
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.sources import FunctionSource, is_module, is_tensor
 
 BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
@@ -69,6 +70,8 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         return "tensor"
     if marked or any(function is one for one in BUILTINS):
         return marked or "builtin"
+    if isinstance(function, NestedFunction):
+        return "call"
     if is_module(function):
         is_torch = not is_users_module(function)
         return "tensor" if is_torch or _is_straight_given(args) else "call"
@@ -112,7 +115,9 @@ def _are_tensors(args: Sequence[Any]) -> bool:
 
 
 def _is_straight_given(args: Sequence[Any]) -> bool:
-    """Whether arguments are as tensor code has them: a tensor at least, and no list."""
+    """Whether arguments are as tensor code has them: a tensor at least, and no list or number that may decide."""
+    if any(isinstance(one, int | str) for one in args):
+        return False
     return _are_tensors(args) and any(map(is_tensor, args)) and not _has_list(args)
 
 

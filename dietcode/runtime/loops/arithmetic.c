@@ -126,6 +126,25 @@ static FailureKind equal(const Value *a, const Value *b, int nested, int *result
   return FINE;
 }
 
+/* -1, 0, 1, or 2 for what is not ordered: items decide in turn, then lengths. */
+static FailureKind compare(const Value *a, const Value *b, int nested, int *order) {
+  if (is_number(a) && is_number(b)) {
+    *order = compare_numbers(a, b);
+    return FINE;
+  }
+  if (a->kind != b->kind || (a->kind != V_TUPLE && a->kind != V_LIST)) return F_KINDS;
+  if (nested == MAX_NESTED) return F_NESTED;
+  int64_t first = a->object->length, second = b->object->length;
+  for (int64_t i = 0; i < first && i < second; i++) {
+    int is_equal;
+    FailureKind problem = equal(&a->object->items[i], &b->object->items[i], nested + 1, &is_equal);
+    if (problem) return problem;
+    if (!is_equal) return compare(&a->object->items[i], &b->object->items[i], nested + 1, order);
+  }
+  *order = first < second ? -1 : first > second;
+  return FINE;
+}
+
 static FailureKind join(Workplace *w, const Value *a, const Value *b, Value *out) {
   int64_t first = a->object->length, second = b->object->length;
   Object *made = new_object(w, first + second, 0);
@@ -214,10 +233,10 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
     return problem ? problem : give_bool(out, op == B_EQ ? result : !result);
   }
   if (op == B_ADD && a->kind == b->kind && (a->kind == V_TUPLE || a->kind == V_LIST)) return join(w, a, b, out);
-  if (!is_number(a) || !is_number(b)) return F_KINDS;
-  if (op >= B_AND) return is_integer(a) && is_integer(b) ? on_bits(op, a, b, out) : F_KINDS;
-  if (op >= B_MIN) {
-    int order = compare_numbers(a, b);
+  if (op >= B_MIN && op < B_AND) {
+    int order;
+    FailureKind problem = compare(a, b, 0, &order);
+    if (problem) return problem;
     switch (op) {
       case B_MIN: *out = order == 1 ? *b : *a; return FINE;
       case B_MAX: *out = order == -1 ? *b : *a; return FINE;
@@ -227,6 +246,8 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
       default: return give_bool(out, order == 1 || order == 0);
     }
   }
+  if (!is_number(a) || !is_number(b)) return F_KINDS;
+  if (op >= B_AND) return is_integer(a) && is_integer(b) ? on_bits(op, a, b, out) : F_KINDS;
   if (is_integer(a) && is_integer(b) && op != B_DIV && !(op == B_POW && b->i < 0)) return on_ints(op, a->i, b->i, out);
   return on_floats(op, as_float(a), as_float(b), out);
 }
