@@ -65,8 +65,13 @@ class CallEvaluation(Evaluation):
             return tuple(self._value(one) for one in node.args)
         if function is marks.map:
             return self._map(node)
-        if isinstance(getattr(function, "__self__", None), dict) and function.__name__ == "get":
-            return self._got(node, function.__self__)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, dict) and function.__name__ == "get":
+            return self._got(node, owner)
+        if isinstance(owner, list | dict | set):
+            raise self._refuse(
+                node, f"{ast.unparse(node.func)} of what all instances share; make one of its own"
+            )
         if function is isinstance and len(node.args) == 2:
             return self._isinstance(node)
         for word, lazy in lists.LAZY.items():
@@ -162,7 +167,7 @@ class CallEvaluation(Evaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if any(isinstance(one, StackedRows) for one in given):
+            if any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
                 self._recording.call(call.function, list(map(self._longer, given)), statics)
             result, number = self._recording.call(call.function, given, statics)
         except ModelError as error:
@@ -186,9 +191,13 @@ class CallEvaluation(Evaluation):
             advice = _ADVICE.get(getattr(function, "__name__", ""), f"allowed: {ALLOWED}")
             raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {advice}")
         self._set_role(node, role)
+        if role == "record" and hasattr(function, "__post_init__"):
+            raise self._refuse(
+                node, f"{function.__name__} has __post_init__; allowed: dataclasses without it"
+            )
         if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
             raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
-        if role == "builtin" and any(isinstance(one, str) for one in args):
+        if role == "builtin" and function is not bool and any(isinstance(one, str) for one in args):
             raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
         try:
             made = function(*args, **named)
@@ -279,8 +288,6 @@ class CallEvaluation(Evaluation):
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
-        if self._statics.find(node.func.value)[0] and name not in ("copy", "index", "count"):
-            raise self._refuse(node, f"changes {ast.unparse(node.func.value)}, which all instances share")
         if name in _LISTS_METHODS:
             pairs = tuple(zip([node.func.value, *node.args], [base, *args], strict=True))
             return self._library(node, ListsCall(_LISTS_METHODS[name], pairs))

@@ -66,8 +66,8 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value)
-            if not isinstance(items, list):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists")
+            if not isinstance(items, list | tuple):
+                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists and tuples")
             found += items
         return found
 

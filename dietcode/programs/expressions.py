@@ -123,8 +123,10 @@ class ExpressionLowering(ABC):
             parts = [self.value(one.value) for one in nodes if isinstance(one, ast.Starred)]
             if not is_list:
                 parts = [self.code.emit("list", tuple(map(self.value, nodes)))]
-            elif found is None:
-                parts.insert(0, self.code.emit("list", ()))  # `[*a]` is another list than a
+            else:
+                parts = [
+                    self.code.emit("as", (one,), "list") for one in parts
+                ]  # `[*a]` is another list than a
             for one in parts:
                 found = one if found is None else self.code.emit("binary", (found, one), "+")
         return self.code.emit("list", ()) if found is None else found

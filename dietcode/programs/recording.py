@@ -84,7 +84,7 @@ class Recording:
                     for one in samples:
                         self.made.clear()
                         self.ownership.clear()
-                        given = [*self._bound.values(), *self.taken(one)]
+                        given = [*self._bound.values(), *self._evaluated(one)]
                         result, number = self.call(self._function, given, self._bound)
                         self._check_result(result)
                         self.entries.add(number)
@@ -120,10 +120,13 @@ class Recording:
         return list(copied(self.arguments(instance)[len(self._bound) :]))
 
     def taken(self, instance: Any) -> list[Any]:
-        """Return what `instance` does, with tensors of whole numbers as lists, as programs have them."""
+        """Return what `instance` does, with tensors of whole numbers as lists, as a bundle reads them."""
         given = self.arguments(instance)[len(self._bound) :]
-        known = {id(one): _rows_of_numbers(one) for one in _tensors_of(given)}
-        return list(copy.deepcopy(given, known))
+        return list(copied(given, lambda one: one.tolist() if _are_whole_numbers(one) else one))
+
+    def _evaluated(self, instance: Any) -> list[Any]:
+        """Return what `instance` does, with tensors of whole numbers as lists of tensors."""
+        return list(copied(self.arguments(instance)[len(self._bound) :], _rows_of_numbers))
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
@@ -283,15 +286,20 @@ def _kind_in_context(value: Any) -> Any:
     return (kind, kind_of(first)) if is_tensor(first) else kind
 
 
-def copied(value: Any) -> Any:
-    """Return what an instance is, so that a program may change it; tensors stay the same."""
-    known = {id(one): one for one in _tensors_of(value)}
+def copied(value: Any, as_given: Callable[[Any], Any] = lambda tensor: tensor) -> Any:
+    """Return what an instance is, so that a program may change it; tensors stay the same, or as is said."""
+    known = {id(one): as_given(one) for one in _tensors_of(value)}
     return copy.deepcopy(value, known)
 
 
+def _are_whole_numbers(tensor: Any) -> bool:
+    """Whether a tensor is a list of whole numbers for a program."""
+    return tensor.dim() > 0 and str(tensor.dtype) in ("torch.int64", "torch.int32")
+
+
 def _rows_of_numbers(tensor: Any) -> Any:
-    is_whole = tensor.dim() > 0 and str(tensor.dtype) in ("torch.int64", "torch.int32")
-    return WholeNumbers(map(_rows_of_numbers, tensor.unbind(0))) if is_whole else tensor
+    rows = tensor.unbind(0) if _are_whole_numbers(tensor) else None
+    return tensor if rows is None else WholeNumbers(map(_rows_of_numbers, rows))
 
 
 def _tensors_of(value: Any) -> list[Any]:

@@ -150,6 +150,10 @@ class _Simplification(ast.NodeTransformer):
         return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
+        (target, *others) = node.targets
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and not others:
+            body = [at(node, ast.Return(node.value.body))]
+            return self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 

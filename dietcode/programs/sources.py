@@ -190,9 +190,10 @@ class Statics:
             if function not in (zip, enumerate, reversed):
                 return None
             parts = [self._static_items(one) for one in node.args]
-            if any(one is None for one in parts) or node.keywords:
+            named = {str(one.arg): self._find(one.value) for one in node.keywords}
+            if any(one is None for one in parts) or set(named) - {"strict"}:
                 return None
-            return list(function(*parts))
+            return list(function(*parts, **named))
         value = self._find(node)
         if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
             return None
