@@ -20,6 +20,7 @@ _FORM = {
     "records": [{"name": "Pair", "fields": ["left", "right", "word"]}],
     "names": ["left", "right", "word"],
     "constants": [None],
+    "lookups": [],
     "tensors": [],
     "functions": [
         {

@@ -23,7 +23,7 @@ _TABLE_ELEMENTS = 1 << 28
 MAX_SHOWN = 400  # buckets of the run that is kept
 _MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
 _IDS = ("int32", "int64")
-_FORM = ("types", "records", "names", "constants", "tensors", "functions", "entry")
+_FORM = ("types", "records", "names", "constants", "lookups", "tensors", "functions", "entry")
 _FUNCTION_FIELDS = ("name", "file", "parameters", "registers", "code", "lines")
 _FIELDS = ("name", "form", "blocks", "num_samples", "max_rows", "shown")
 _BLOCK_FIELDS = ("graph", "operands", "results", "is_made", "phase", "buckets", "together")
@@ -155,7 +155,11 @@ def read_program_model(data: Any) -> ProgramModel:
 def _form(data: Any) -> dict[str, Any]:
     """Return a form; all but its functions is checked."""
     form = dict(_mapping(data, "form", _FORM))
+    form.setdefault("lookups", [])  # which older clients do not send
     lists = {key: _list(form.get(key), f"form.{key}", _MAX_LISTED) for key in _FORM if key != "entry"}
+    for at, one in enumerate(lists["lookups"]):
+        for pair in _list(one, f"form.lookups.{at}", _MAX_LISTED):
+            _list(pair, f"form.lookups.{at}", 2)
     for at, one in enumerate(lists["types"]):
         own = _mapping(one, f"form.types.{at}", ("dtype", "shape"))
         _type([own.get("dtype"), own.get("shape")], f"form.types.{at}", ("float32", "int32"))

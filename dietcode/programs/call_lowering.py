@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dietcode.programs.calling import callable_of
+from dietcode.programs.classes import kinds_of
+from dietcode.programs.code import Label
 from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
-from dietcode.programs.loops import lower_listed, lower_map
+from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
+from dietcode.programs.roles import BUILTINS, LIST_METHODS
 from dietcode.programs.sites import Context
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
 from dietcode.programs.values import KnownValue, Several, Value
+from dietcode.runtime.programs.code import RECORD_KINDS
 
 
 class CallLowering(ExpressionLowering):
@@ -24,18 +28,28 @@ class CallLowering(ExpressionLowering):
         """Write a call."""
         site = self.site(node)
         role = site.role
+        if not role and isinstance(node.func, ast.Attribute) and node.func.attr in LIST_METHODS:
+            role = f"list.{node.func.attr}"  # a line of `lists` that no sample reached
         if role == "concurrent":
             return Several(self._together([self._spawned(one) for one in node.args]))
         if role == "constant":
             return self.constant(node)
         if role == "stack":  # what is appended later is not in it
             return self.code.emit("slice", (self.value(node.args[0]), KnownValue(None), KnownValue(None)))
+        if role == "lazy":
+            return lower_lazily(self, node, bool(site.value))
         if role in ("map", "listed"):
             return lower_map(self, node) if role == "map" else lower_listed(self, node)
         if role == "call":
             return self.code.emit("call", self._given(node), self.callee(node))
         function = self.statics.find(node.func)[1]
+        if role == "kinds":
+            return self.is_of(self.value(node.args[0]), site.value)
+        if role == "method":
+            return self._by_class(node)
         rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
+        if not role and any(function is one for one in BUILTINS):  # a line of `lists` that no sample reached
+            return self._builtin(node, function)
         return rules[role](node, function) if role in rules else self._method(node, role)
 
     def _tensor_call(self, node: ast.Call, function: Any) -> Value:
@@ -71,6 +85,43 @@ class CallLowering(ExpressionLowering):
             return KnownValue(None)
         return self.code.emit("pop", (base, args[0] if args else KnownValue(None)))
 
+    def is_of(self, value: Value, types: tuple[type, ...]) -> Value:
+        """Return whether a value is of some types, as ``isinstance`` has it."""
+        pairs = dict.fromkeys(kinds_of(types, self.classes), True)
+        return self.code.emit("lookup", (self.code.emit("kind", (value,)), KnownValue(False)), pairs)
+
+    def _by_class(self, node: ast.Call) -> Value:
+        """Write a method of an object, whose class says which function it is."""
+        assert isinstance(node.func, ast.Attribute)  # the recording refuses others
+        known: dict[str, tuple[Any, dict[int, None]]] = self.site(node).value
+        owner, found = (
+            f" {word} {node.lineno} {node.col_offset} {node.func.attr}" for word in ("owner", "found")
+        )
+        self.code.write(owner, self.value(node.func.value))
+        args, named = self._arguments(node)
+        end = Label()
+        for name, (_, contexts) in known.items():
+            numbers = {self.contexts[one].number for one in contexts}
+            if len(numbers) != 1:
+                raise self.refuse(
+                    node, "calls a method with other modules in another sample; name them in the text"
+                )
+            values = self._completed(numbers, [self.code.read(owner), *args], named)
+            other = Label()
+            is_own = self.code.emit("kind", (self.code.read(owner),))
+            wanted = KnownValue(RECORD_KINDS + list(self.records).index(name))
+            self.code.jump_unless(self.code.emit("binary", (is_own, wanted), "=="), other)
+            self.code.write(
+                found, self.code.emit("call", [self.code.read(owner), *values[1:]], numbers.pop())
+            )
+            self.code.jump(end)
+            self.code.label(other)
+        self.fail(
+            f"AttributeError: no sample called {node.func.attr} of such an object; give samples that do"
+        )
+        self.code.label(end)
+        return self.code.read(found)
+
     def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         args = [self.value(one) for one in node.args]
         return args, {str(one.arg): self.value(one.value) for one in node.keywords}
@@ -91,10 +142,15 @@ class CallLowering(ExpressionLowering):
     def _given(self, node: ast.Call) -> list[Value]:
         """Return the arguments of a function; static ones are none."""
         bound = callable_of(self.statics.find(node.func)[1])[1]
-        contexts = self.site(node).callees
-        callee = self.lookup(next(iter(contexts)))
         args, named = self._arguments(node)
-        values: list[Value] = [*(KnownValue(one) for one in bound), *args]
+        return self._completed(self.site(node).callees, [*(KnownValue(one) for one in bound), *args], named)
+
+    def _completed(
+        self, contexts: Collection[int], given: Sequence[Value], named: Mapping[str, Value]
+    ) -> list[Value]:
+        """Return the arguments of a function with its defaults; static ones are none."""
+        callee = self.lookup(next(iter(contexts)))
+        values = list(given)
         for at in range(len(values), len(callee.source.parameters)):
             name = callee.source.parameters[at]
             values.append(named[name] if name in named else KnownValue(callee.source.default(at)))
@@ -147,10 +203,11 @@ class CallLowering(ExpressionLowering):
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))
             return self.code.emit("len", args)
-        if function is list:
-            if not args:
-                return self.code.emit("list", ())
-            return self.code.emit("slice", (args[0], KnownValue(None), KnownValue(None)))
+        if function in (list, tuple):
+            word = function.__name__
+            return self.code.emit("as", args, word) if args else self.code.emit(word, ())
+        if len(args) > 1 and function not in (min, max):
+            raise self.refuse(node, f"{function.__name__} of {len(args)} values; allowed: of one")
         if function in (min, max):
             if len(args) < 2:
                 raise self.refuse(node, f"{function.__name__} of a list; write a loop")

@@ -170,19 +170,28 @@ class Code:
             if value.register is None:
                 self.flush()
             assert value.register is not None  # the block has just been written
-            return value.register
+            if value.kind != "int":
+                return value.register
+            if value.number is None:  # tables have it as float32
+                value.number = self.emit("value", (Register(value.register),), "int").number
+            return value.number
         if isinstance(value, Several):
             return self.emit("list" if value.is_list else "tuple", value.items).number
+        if isinstance(value.value, list | tuple) and not hasattr(value.value, "_fields"):
+            items = tuple(KnownValue(one, value.name) for one in value.value)
+            return self.register_of(Several(items, isinstance(value.value, list)))
         word = "tensor" if hasattr(value.value, "dtype") else "const"
         return self.emit(word, (), value).number
 
 
-def argument_of(value: Value) -> Value:
+def argument_of(code: Code, value: Value) -> Value:
     """Return a value as an argument of tensor code: what a block has written already is in a register."""
     if isinstance(value, Pending) and value.register is not None:
+        if value.kind == "int":
+            return Register(code.register_of(value), "int")
         return Register(value.register, value.kind)
     if isinstance(value, Several):
-        return Several(tuple(map(argument_of, value.items)), value.is_list)
+        return Several(tuple(argument_of(code, one) for one in value.items), value.is_list)
     return value
 
 

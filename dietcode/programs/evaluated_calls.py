@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,28 +12,39 @@ from dietcode.errors import ModelError
 from dietcode.programs import lists
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
-from dietcode.programs.evaluating import LOOPED, Evaluation
-from dietcode.programs.kinds import Extremes, kind_of, words
-from dietcode.programs.roles import LIST_METHODS, is_users_module, role_of_call
-from dietcode.programs.sites import ALLOWED
-from dietcode.programs.sources import is_tensor
+from dietcode.programs.classes import types_of
+from dietcode.programs.containers import Lookup, are_scalars, items_of
+from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
+from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
+from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
+from dietcode.programs.sites import ALLOWED, is_of_library
+from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, python_call, rows_if_tensors, tensor_call
 from dietcode.programs.values_read import ValueReadError, refused_values
 from dietcode.workload.text import clip
 
-_CHANGING: dict[str, Callable[..., Any]] = {"extend": lists.extend, "insert": lists.insert}
-_LIST_METHODS = (*LIST_METHODS, "copy", *_CHANGING)
+_LISTS_METHODS: dict[str, Callable[..., Any]] = {
+    "extend": lists.extend,
+    "insert": lists.insert,
+    "remove": lists.removed,
+    "index": lists.position,
+    "count": lists.count,
+    "reverse": lists.turn,
+    "clear": lists.clear,
+}
+_LIST_METHODS = (*LIST_METHODS, "copy", "sort", *_LISTS_METHODS)
 _ADVICE = {
-    "isinstance": "give objects a field that says which they are, as a text or None",
     "hasattr": "give objects the field, as None where they lack it",
     "print": "a program computes results; print them outside",
-    "tuple": "write the items out, or take a list",
-    "any": "write a loop, or a function that returns at the first one",
-    "all": "write a loop, or a function that returns at the first one",
     "dict": "allowed: dataclasses, whose fields are read by name",
     "set": "allowed: lists, and `in`",
-    "round": "allowed: int, and torch.round of tensors",
+}
+_OF_TENSORS = {
+    "min": "write torch.minimum, or item()",
+    "max": "write torch.maximum, or item()",
+    "list": "write x.unbind()",
+    "tuple": "write x.unbind()",
 }
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
@@ -46,16 +59,46 @@ class CallEvaluation(Evaluation):
             raise self._refuse(node, "a call with * or **; write the arguments out")
         known, function = self._statics.find(node.func)
         if not known:
-            return self._method(node)
+            return self._of_values(node)
         if function is marks.concurrent:
             self._set_role(node, "concurrent")
             return tuple(self._value(one) for one in node.args)
         if function is marks.map:
             return self._map(node)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, dict) and function.__name__ == "get":
+            return self._got(node, owner)
+        if isinstance(owner, list | dict | set):
+            raise self._refuse(
+                node, f"{ast.unparse(node.func)} of what all instances share; make one of its own"
+            )
+        if function is isinstance and len(node.args) == 2:
+            return self._isinstance(node)
+        for word, lazy in lists.LAZY.items():
+            if function is lazy:
+                return self._lazily(node, stops=word == "any")
         if function is list and len(node.args) == 1 and self._is_looped(node.args[0]):
             self._set_role(node, "listed")
             return list(self._items(node.args[0]))
         return self._plain_call(node, function)
+
+    def _of_values(self, node: ast.Call) -> Any:
+        """Evaluate a call of something that values choose."""
+        own = node.func
+        if isinstance(own, ast.Subscript) and self._statics.find(own.value)[0]:
+            container = self._value(own.value)
+            if items_of(container):
+                return self._chosen(node, own, container, node)
+        return self._method(node)
+
+    def _got(self, node: ast.Call, items: Mapping[Any, Any]) -> Any:
+        """Return what ``get`` of a constant dict gives."""
+        key, *rest = node.args
+        if len(rest) > 1 or node.keywords or not are_scalars([*items, *items.values()]):
+            raise self._refuse(node, "get of this dict; allowed: of a dict of numbers and texts")
+        otherwise = self._value(rest[0]) if rest else None
+        self._set_role(node, "lookup").value = Lookup(key, items, rest[0] if rest else None)
+        return items.get(hashed(self._value(key)), otherwise)
 
     def _is_looped(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
@@ -63,6 +106,8 @@ class CallEvaluation(Evaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if getattr(function, "__module__", "") == lists.__name__ and not is_of_library(self._source):
+            return self._library(node, ListsCall(function, tuple(zip(node.args, args, strict=True))))
         call = python_call(function, args, named, node.args)
         if call is not None:
             return self._library(node, call)
@@ -122,7 +167,7 @@ class CallEvaluation(Evaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if any(isinstance(one, StackedRows) for one in given):
+            if any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
                 self._recording.call(call.function, list(map(self._longer, given)), statics)
             result, number = self._recording.call(call.function, given, statics)
         except ModelError as error:
@@ -146,10 +191,21 @@ class CallEvaluation(Evaluation):
             advice = _ADVICE.get(getattr(function, "__name__", ""), f"allowed: {ALLOWED}")
             raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {advice}")
         self._set_role(node, role)
-        made = function(*args, **named)
+        if role == "record" and hasattr(function, "__post_init__"):
+            raise self._refuse(
+                node, f"{function.__name__} has __post_init__; allowed: dataclasses without it"
+            )
+        if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
+            raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
+        if role == "builtin" and function is not bool and any(isinstance(one, str) for one in args):
+            raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
+        try:
+            made = function(*args, **named)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
         if role == "record":
             for name in getattr(made, "_fields", ()) or vars(made):
-                self._field(made, name)
+                self._field(node, made, name)
         return made
 
     def _tensor_applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
@@ -172,16 +228,8 @@ class CallEvaluation(Evaluation):
         site = self._set_role(node, "call")
         target, bound = callable_of(function)
         source = self._recording.source_of(target)
-        given = [*bound, *args]
         nodes: list[ast.expr | None] = [*([None] * len(bound)), *node.args]
-        for at in range(len(given), len(source.parameters)):
-            name = source.parameters[at]
-            keyword = next((one.value for one in node.keywords if one.arg == name), None)
-            try:
-                given.append(named[name] if keyword is not None else source.default(at))
-            except KeyError:
-                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
-            nodes.append(keyword)
+        given, nodes = self._in_order(node, source, [*bound, *args], nodes, named)
         statics = static_arguments(self._statics, source, nodes, given)
         result, number = self._recording.call(target, given, statics)
         site.callees[number] = None
@@ -229,14 +277,72 @@ class CallEvaluation(Evaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
+        if isinstance(base, WholeNumbers) and name == "tolist":
+            self._set_role(node, "list.copy")
+            return [one.tolist() if is_tensor(one) else [own.item() for own in one] for one in base]
+        if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
+            self._set_role(node, "stack length")
+            return len(base)
+        if is_record_kind(kind_of(base)):
+            return self._method_of_record(node, base, args, named)
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
-        if name in _CHANGING:
+        if name in _LISTS_METHODS:
             pairs = tuple(zip([node.func.value, *node.args], [base, *args], strict=True))
-            return self._library(node, ListsCall(_CHANGING[name], pairs))
+            return self._library(node, ListsCall(_LISTS_METHODS[name], pairs))
         self._set_role(node, f"list.{name}")
         return getattr(base, name)(*args)
+
+    def _isinstance(self, node: ast.Call) -> bool:
+        value = self._value(node.args[0])
+        types = types_of(self._statics.find(node.args[1])[1])
+        if types is None:
+            raise self._refuse(node, f"isinstance of {ast.unparse(node.args[1])}; allowed: classes by name")
+        if is_record_kind(kind_of(value)):
+            self._fields(node, type(value))
+        for one in types:
+            if dataclasses.is_dataclass(one) or hasattr(one, "_fields"):
+                self._fields(node, one)
+        self._set_role(node, "kinds").value = types
+        return isinstance(value, types)
+
+    def _method_of_record(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        """Run a method of an object, of which each class may have another one."""
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name, cls = node.func.attr, type(base)
+        function = inspect.getattr_static(cls, name, None)
+        if not inspect.isfunction(function) or not is_users(function):
+            raise self._refuse(node, f"calls {name} of a {cls.__name__}, which has no such method of its own")
+        self._fields(node, cls)
+        site = self._set_role(node, "method")
+        site.value = site.value or {}
+        source = self._recording.source_of(function)
+        given, nodes = self._in_order(node, source, [base, *args], [node.func.value, *node.args], named)
+        statics = static_arguments(self._statics, source, nodes, given)
+        result, number = self._recording.call(function, given, statics)
+        site.value.setdefault(cls.__name__, (function, {}))[1][number] = None
+        return result
+
+    def _in_order(
+        self,
+        node: ast.Call,
+        source: FunctionSource,
+        given: list[Any],
+        nodes: list[ast.expr | None],
+        named: Mapping[str, Any],
+    ) -> tuple[list[Any], list[ast.expr | None]]:
+        """Return the arguments of a call in the order of the parameters, and where they are in the text."""
+        given, nodes = list(given), list(nodes)
+        for at in range(len(given), len(source.parameters)):
+            name = source.parameters[at]
+            keyword = next((one.value for one in node.keywords if one.arg == name), None)
+            try:
+                given.append(named[name] if keyword is not None else source.default(at))
+            except KeyError:
+                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
+            nodes.append(keyword)
+        return given, nodes
 
     def _method_of_tensor(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         assert isinstance(node.func, ast.Attribute)  # where it is called

@@ -10,9 +10,10 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs import lists
-from dietcode.programs.kinds import is_named_result, is_tensor_kind, kind_of, tensors_in, words
+from dietcode.programs.containers import Lookup, are_scalars, chain_of, items_of, members_of
+from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
-from dietcode.programs.sites import ALLOWED, Context, Path, Recorder, Site, named
+from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, row_function
@@ -43,7 +44,7 @@ class Evaluation(ABC):
         if not known:
             run = _EXPRESSIONS.get(type(node))
             if run is None:
-                raise self._refuse(node, f"{named(node)}; allowed: {ALLOWED}")
+                raise self._refuse(node, f"{named(node)}; allowed: {allowed_for(node)}")
             value = run(self, node)
         site = self._site(node)
         site.kinds.add(kind_of(value))
@@ -65,8 +66,8 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value)
-            if not isinstance(items, list):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists")
+            if not isinstance(items, list | tuple):
+                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists and tuples")
             found += items
         return found
 
@@ -92,6 +93,15 @@ class Evaluation(ABC):
         known = {**BINARY, ast.MatMult: ("", operator.matmul)}
         if type(node.op) not in known:
             raise self._refuse(node, f"the operator {type(node.op).__name__}")
+        turned = transposed(node.right) if isinstance(node.op, ast.MatMult) else None
+        if turned is not None:
+            rows, other = self._value(turned), self._value(node.left)
+            if isinstance(rows, StackedRows) and is_tensor(other) and other.dim() == 1:
+                return self._stacked(node, operator.matmul, [rows, other], [turned, node.left])
+            if not isinstance(rows, StackedRows):
+                return self._operated(
+                    node, operator.matmul, [other, self._value(node.right)], [node.left, node.right]
+                )
         sides = [node.left, node.right]
         return self._operated(node, known[type(node.op)][1], list(map(self._value, sides)), sides)
 
@@ -101,6 +111,10 @@ class Evaluation(ABC):
         if isinstance(op, ast.Is | ast.IsNot):
             return (left is right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
+            members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
+            if members is not None:
+                self._set_role(node, "lookup").value = Lookup(node.left, dict.fromkeys(members, True), False)
+                return hashed(left) in members
             if not isinstance(right, list | tuple):
                 raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
             return self._library(
@@ -125,6 +139,8 @@ class Evaluation(ABC):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
+        if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
+            raise self._refuse(node, "computes with texts; allowed: ==, != and `in` a list of them")
         try:
             found = function(*operands)
         except Exception as error:
@@ -157,13 +173,19 @@ class Evaluation(ABC):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         base = self._value(node.value)
+        items = items_of(base) if self._statics.find(node.value)[0] else None
+        if items and not isinstance(node.slice, ast.Slice):
+            return (
+                self._item_of(node, items) if are_scalars(items.values()) else self._chosen(node, node, base)
+            )
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
             if node.slice.step is not None:
-                return self._turned(node, base)
+                return self._stepped(node, base)
             low, high = (
                 None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
             )
-            return type(base)(base[low:high]) if isinstance(base, StackedRows) else base[low:high]
+            is_own = isinstance(base, StackedRows | WholeNumbers)
+            return type(base)(base[low:high]) if is_own else base[low:high]
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
             is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
             function = row_function(self._indices(node.slice)) if is_static else None
@@ -173,7 +195,7 @@ class Evaluation(ABC):
         at = self._indices(node.slice) if is_tensor(base) else self._value(node.slice)
         if is_tensor(base):
             return self._tensors(node, operator.getitem, [base, at])
-        if not isinstance(base, list | tuple | str):
+        if not isinstance(base, list | tuple):
             if self._site(node.value).value is not None:
                 return base[at]
             advice = "; a dataclass has fields in place of a dict's items" if isinstance(base, dict) else ""
@@ -185,13 +207,39 @@ class Evaluation(ABC):
         except IndexError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
 
-    def _turned(self, node: ast.Subscript, base: Any) -> Any:
-        assert isinstance(node.slice, ast.Slice)  # where it is called
-        ends = node.slice.lower, node.slice.upper
-        step = None if node.slice.step is None else self._statics.find(node.slice.step)[1]
-        if step != -1 or ends != (None, None) or type(base) is not list:
-            raise self._refuse(node, "a slice with a step; allowed: [::-1] of lists; write a loop")
-        return self._library(node, ListsCall(lists.turned, ((node.value, base),)))
+    def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
+        """Return an item of a constant container of numbers, texts and None."""
+        key = hashed(self._value(node.slice))
+        if key not in items or not are_scalars(items):
+            raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
+        self._set_role(node, "lookup").value = Lookup(node.slice, items)
+        return items[key]
+
+    def _chosen(
+        self, node: ast.expr, item: ast.Subscript, container: Any, called: ast.Call | None = None
+    ) -> Any:
+        """Return an item of a constant container of modules, functions or weights, or a call of it."""
+        key = (node, id(container))
+        if key not in self._source.chains:
+            chain = chain_of(item, container, called, lambda one: self._statics.find(one)[0])
+            self._source.chains[key] = chain
+        chain = self._source.chains[key]
+        for name, one in chain.given:
+            self._values[name] = self._value(one)
+        wanted = hashed(self._value(chain.key))
+        if wanted not in chain.positions or not are_scalars(chain.positions):
+            raise self._refuse(node, f"a sample asks for {wanted!r}, which {ast.unparse(item.value)} lacks")
+        self._set_role(node, "chosen").value = chain
+        self._values[chain.position] = chain.positions[wanted]
+        return self._value(chain.body)
+
+    def _stepped(self, node: ast.Subscript, base: Any) -> Any:
+        own = node.slice
+        assert isinstance(own, ast.Slice)  # where it is called
+        if type(base) is not list:
+            raise self._refuse(node, f"a slice with a step of {words(kind_of(base))}; allowed: of lists")
+        parts = [(one, self._value(one)) for one in (own.lower, own.upper, own.step) if one is not None]
+        return self._library(node, ListsCall(lists.stepped, ((node.value, base), *parts)))
 
     def _indices(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Tuple):
@@ -203,6 +251,11 @@ class Evaluation(ABC):
 
     def _attribute(self, node: ast.Attribute) -> Any:
         base = self._value(node.value)
+        if isinstance(base, WholeNumbers) and node.attr == "shape" and base:
+            if not is_tensor(base[0]):
+                raise self._refuse(node, "the shape of whole numbers with several axes; write len of them")
+            self._set_role(node, "stack shape").value = ()
+            return (len(base),)
         if isinstance(base, StackedRows):
             if node.attr != "shape":
                 raise self._refuse(node, f"{node.attr} of a stack of any length; allowed: {STACKS}")
@@ -225,14 +278,21 @@ class Evaluation(ABC):
         kind = kind_of(base)
         if not isinstance(kind, tuple) or kind[0] != "record":
             raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
-        self._field(base, node.attr)
+        self._field(node, base, node.attr)
         try:
             return getattr(base, node.attr)
         except AttributeError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
 
-    def _field(self, base: Any, name: str) -> None:
-        fields = self._recording.records.setdefault(type(base).__name__, [])
+    def _fields(self, node: ast.AST, cls: type) -> list[str]:
+        """Return the fields of a class that are read, to add to."""
+        fields = self._recording.fields_of(cls)
+        if fields is None:
+            raise self._refuse(node, f"there are two classes {cls.__name__}; give them different names")
+        return fields
+
+    def _field(self, node: ast.AST, base: Any, name: str) -> None:
+        fields = self._fields(node, type(base))
         if name not in fields:
             fields.append(name)
 
@@ -261,7 +321,7 @@ class Evaluation(ABC):
             base = self._value(target.value)
             if kind_of(base) == "object":
                 raise self._refuse(target, "writes an attribute of a constant; allowed: of records")
-            self._field(base, target.attr)
+            self._field(target, base, target.attr)
             setattr(base, target.attr, value)
         else:
             raise self._refuse(
@@ -303,22 +363,49 @@ class Evaluation(ABC):
         value = self._value(node)
         if not isinstance(value, list | tuple):
             allowed = "range, lists, tuples, zip, enumerate and reversed of them; modules of a constant list"
-            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}")
+            rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
+            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}{rows}")
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
-        (loop,) = node.generators if len(node.generators) == 1 else (None,)
-        if loop is None or loop.is_async:
-            raise self._refuse(node, "loops within a comprehension; write loops")
         found: list[Any] = []
 
-        def body() -> Any:
-            if all(self._truth(one) for one in loop.ifs):
-                found.append(self._value(node.elt))
+        def add() -> Any:
+            found.append(self._value(node.elt))
             return NEXT
 
-        self._loop(loop.target, loop.iter, body)
+        self._rounds(node, 0, add)
         return found
+
+    def _rounds(self, node: ast.ListComp, depth: int, body: Callable[[], Any]) -> Any:
+        """Run the loops of a comprehension from a depth on; a body that breaks leaves all of them."""
+        loop = node.generators[depth]
+        if loop.is_async:
+            raise self._refuse(node, "async in a comprehension; leave it out")
+        is_left = False
+
+        def inner() -> Any:
+            nonlocal is_left
+            if not all(self._truth(one) for one in loop.ifs):
+                return NEXT
+            last = depth == len(node.generators) - 1
+            found = body() if last else self._rounds(node, depth + 1, body)
+            is_left |= found is BREAK
+            return found
+
+        self._loop(loop.target, loop.iter, inner)
+        return BREAK if is_left else NEXT
+
+    def _lazily(self, node: ast.Call, stops: bool) -> bool:
+        """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
+        self._set_role(node, "lazy").value = stops
+        (given,) = node.args
+        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+
+        def look() -> Any:
+            return BREAK if self._truth(given.elt) == stops else NEXT
+
+        return (self._rounds(given, 0, look) is BREAK) == stops
 
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:
@@ -331,6 +418,20 @@ class Evaluation(ABC):
     @abstractmethod
     def _stacked(self, node: ast.AST, function: Any, args: list[Any], nodes: list[ast.expr]) -> Any:
         """Compute tensor code over stacks of any length."""
+
+
+def transposed(node: ast.expr) -> ast.expr | None:
+    """Return what is transposed by ``x.T``, ``x.mT`` or ``x.t()``; None for anything else."""
+    if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr == "t" else None
+    return node.value if isinstance(node, ast.Attribute) and node.attr in ("T", "mT") else None
+
+
+def hashed(key: Any) -> Any:
+    """Return a key as a dict has it: a whole number that is a tensor as a number."""
+    if isinstance(key, list) or (is_tensor(key) and kind_of(key) != "int"):
+        return (key,)  # which is in no container of numbers and texts
+    return key.item() if is_tensor(key) else key
 
 
 def _kind_words(value: Any) -> str:

@@ -55,9 +55,14 @@ def type_of(kind: Kind) -> Type:
         return "int32", ()
     if kind in ("float", "number"):
         return "float32", ()
-    if is_tensor_kind(kind) and kind[1] in ("float32", "bool"):
+    if is_tensor_kind(kind) and kind[1] in ("float32", "bool", "int32"):  # tables have numbers
         return "float32", kind[2]
     raise ModelError(f"{words(kind)} goes from one block to another; allowed: float32, and whole numbers")
+
+
+def result_type_of(kind: Kind) -> Type:
+    """Return the type of what a block gives: a whole number is float32, exact up to 2²⁴."""
+    return ("float32", ()) if kind == "int" else type_of(kind)
 
 
 def export_group(group: OperationGroup, weights: WeightNames) -> Graph:
@@ -105,7 +110,7 @@ def _example(kind: Kind, group: OperationGroup) -> Any:
         return torch.zeros(())
     if not is_tensor_kind(kind):
         raise ModelError(f"{group.where}: is given {words(kind)}; allowed: tensors and numbers")
-    if kind[1] not in ("float32", "bool"):
+    if kind[1] not in ("float32", "bool", "int32"):
         raise ModelError(f"{group.where}: is given {words(kind)}; allowed: float32; convert it before")
     return torch.zeros(kind[2])
 
@@ -183,8 +188,8 @@ def run_group(
             return found
         if isinstance(leaf, KnownValue):
             return known(leaf)
-        is_bool = is_tensor_kind(leaf.kind) and leaf.kind[1] == "bool"  # tables have numbers
-        return given[leaf.number] != 0 if is_bool else given[leaf.number]
+        own, dtype = given[leaf.number], leaf.kind[1] if is_tensor_kind(leaf.kind) else ""
+        return own != 0 if dtype == "bool" else own.long() if dtype == "int32" else own
 
     for one in group.operations:
         made[id(one)] = one.function(

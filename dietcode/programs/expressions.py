@@ -12,6 +12,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
+from dietcode.programs.containers import MISSING, Chain, Lookup
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
@@ -34,6 +35,8 @@ class ExpressionLowering(ABC):
         By their numbers: several may be one.
     records : mapping of str to sequence of str
         The fields of records, by the name of the class.
+    classes : mapping of str to type
+        The classes themselves, in the same order.
     optimisations : Optimisations
     """
 
@@ -42,10 +45,12 @@ class ExpressionLowering(ABC):
         context: Context,
         contexts: Sequence[Context],
         records: Mapping[str, Sequence[str]],
+        classes: Mapping[str, type],
         optimisations: Optimisations,
     ) -> None:
         self.optimisations = optimisations
-        self.context, self.contexts, self.records = context, contexts, records
+        self.context, self.contexts = context, contexts
+        self.records, self.classes = records, classes
         self.source = context.source
         self.statics = Statics(context.source, context.statics)
         self.code = Code([name for name in context.source.parameters if name not in context.statics])
@@ -82,8 +87,9 @@ class ExpressionLowering(ABC):
         known, static = self.statics.find(node)
         if known:
             return KnownValue(static, ast.unparse(node))
-        if self.site(node).role == "library":
-            return self.kinded(self.library(node), node)
+        special = {"library": self.library, "lookup": self.looked_up, "chosen": self.chosen}
+        if self.site(node).role in special:
+            return self.kinded(special[self.site(node).role](node), node)
         return self.kinded(_EXPRESSIONS[type(node)](self, node), node)
 
     def kinded(self, found: Value, node: ast.AST) -> Value:
@@ -117,8 +123,10 @@ class ExpressionLowering(ABC):
             parts = [self.value(one.value) for one in nodes if isinstance(one, ast.Starred)]
             if not is_list:
                 parts = [self.code.emit("list", tuple(map(self.value, nodes)))]
-            elif found is None:
-                parts.insert(0, self.code.emit("list", ()))  # `[*a]` is another list than a
+            else:
+                parts = [
+                    self.code.emit("as", (one,), "list") for one in parts
+                ]  # `[*a]` is another list than a
             for one in parts:
                 found = one if found is None else self.code.emit("binary", (found, one), "+")
         return self.code.emit("list", ()) if found is None else found
@@ -147,14 +155,14 @@ class ExpressionLowering(ABC):
         name = f" {node.lineno} {node.col_offset}"  # no name in the text has spaces
         otherwise, end = Label(), Label()
         self.condition(node.test, lambda value: self.code.jump_unless(value, otherwise))
-        self.code.write(name, self.value(node.body) if self._is_seen(node.body) else KnownValue(None))
+        self.code.write(name, self.value(node.body) if self.is_seen(node.body) else KnownValue(None))
         self.code.jump(end)
         self.code.label(otherwise)
-        self.code.write(name, self.value(node.orelse) if self._is_seen(node.orelse) else KnownValue(None))
+        self.code.write(name, self.value(node.orelse) if self.is_seen(node.orelse) else KnownValue(None))
         self.code.label(end)
         return self.code.read(name)
 
-    def _is_seen(self, node: ast.expr) -> bool:
+    def is_seen(self, node: ast.expr) -> bool:
         """Whether a sample reached an expression; otherwise it is an error of the instance."""
         if (self.path, node) in self.context.sites or is_of_library(self.source):
             return True
@@ -164,7 +172,7 @@ class ExpressionLowering(ABC):
     def _bool(self, node: ast.BoolOp) -> Value:
         name, end = f" {node.lineno} {node.col_offset}", Label()
         for at, one in enumerate(node.values):
-            if at and not self._is_seen(one):
+            if at and not self.is_seen(one):
                 break
             value = self.truth(one)
             self.code.write(name, value)
@@ -245,6 +253,39 @@ class ExpressionLowering(ABC):
 
     def _item_of(self, base: Value, at: int) -> Value:
         return self.code.emit("get", (base, KnownValue(at)))
+
+    def looked_up(self, node: ast.expr) -> Value:
+        """Write an access to a dict, list or set of constants."""
+        asked: Lookup = self.site(node).value
+        key = self.value(asked.key)
+        if asked.otherwise is MISSING:
+            good = Label()
+            known = dict.fromkeys(asked.items, True)
+            self.code.jump_unless(
+                self._unlike(self.code.emit("lookup", (key, KnownValue(False)), known)), good
+            )
+            self.fail(f"KeyError: a key that {ast.unparse(node)} is not of")
+            self.code.label(good)
+        otherwise = KnownValue(None if asked.otherwise is MISSING else asked.otherwise)
+        given = self.value(asked.otherwise) if isinstance(asked.otherwise, ast.expr) else otherwise
+        return self.code.emit("lookup", (key, given), asked.items)
+
+    def _unlike(self, value: Value) -> Value:
+        return self.code.emit("unary", (value,), "not")
+
+    def chosen(self, node: ast.expr) -> Value:
+        """Write an item of a container of modules, functions or weights, or a call of it."""
+        chain: Chain = self.site(node).value
+        for name, one in chain.given:
+            self.code.write(name, self.value(one))
+        known = self.code.emit("lookup", (self.value(chain.key), KnownValue(-1)), chain.positions)
+        self.code.write(chain.position, known)
+        good = Label()
+        found = self.code.emit("binary", (known, KnownValue(0)), "<")
+        self.code.jump_unless(found, good)
+        self.fail(f"KeyError: a key that {ast.unparse(node)} is not of")
+        self.code.label(good)
+        return self.value(chain.body)
 
     def constant(self, node: ast.expr) -> Value:
         """Return what samples show to be the same in every instance."""

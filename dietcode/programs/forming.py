@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
-from dietcode.programs.exporting import Type, WeightNames, export_group, signature_of, type_of
+from dietcode.programs.exporting import Type, WeightNames, export_group, result_type_of, signature_of, type_of
 from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.recording import Recording
 from dietcode.programs.registers import finished
 from dietcode.programs.sites import Context
 from dietcode.programs.values import OperationGroup
+from dietcode.workload.text import clip
 
 _SKIPPED = frozenset({"label"})
 
@@ -79,13 +81,19 @@ def form_program(recording: Recording, optimisations: Optimisations = ALL) -> Fo
     return _Forming(recording, optimisations).run()
 
 
+class _UnknownValueError(ModelError):
+    """A constant that the machine has not."""
+
+
 class _Forming:
     def __init__(self, recording: Recording, optimisations: Optimisations) -> None:
         self._optimisations = optimisations
         self._contexts = merged(recording.contexts, recording.entries)
         self._records = recording.records
+        self._classes = recording.classes
         self._types: list[Type] = []
         self._constants: list[Any] = []
+        self._lookups: list[list[list[int]]] = []
         self._tensors: list[dict[str, Any]] = []
         self._names: list[str] = []
         self._record_names = list(recording.records)
@@ -103,6 +111,7 @@ class _Forming:
             "records": [{"name": name, "fields": own} for name, own in self._records.items()],
             "names": self._names,
             "constants": self._constants,
+            "lookups": self._lookups,
             "tensors": self._tensors,
             "functions": functions,
             "entry": 0,
@@ -115,7 +124,9 @@ class _Forming:
         return self._types.index(type_)
 
     def _function(self, context: Context) -> dict[str, Any]:
-        code = FunctionLowering(context, self._contexts, self._records, self._optimisations).run()
+        code = FunctionLowering(
+            context, self._contexts, self._records, self._classes, self._optimisations
+        ).run()
         parameters = len(context.source.parameters) - len(context.statics)
         instructions, registers = finished(code.instructions, parameters)
         places: dict[int, int] = {}
@@ -129,10 +140,16 @@ class _Forming:
             "name": context.source.function.__qualname__,
             "parameters": parameters,
             "registers": registers,
-            "code": [self._encoded(one, places) for one in kept],
+            "code": [self._placed(one, places, Path(context.source.file).name) for one in kept],
             "lines": [one.line for one in kept],
             "file": Path(context.source.file).name,
         }
+
+    def _placed(self, one: Instruction, places: dict[int, int], file: str) -> list[Any]:
+        try:
+            return self._encoded(one, places)
+        except _UnknownValueError as error:
+            raise ModelError(f"{file}:{one.line}: {error}") from None
 
     def _encoded(self, one: Instruction, places: dict[int, int]) -> list[Any]:
         """Return an instruction as the form has it."""
@@ -141,9 +158,11 @@ class _Forming:
             return ["block", list(writes), self._block(one.group), list(reads)]
         if one.target is not None:
             return [one.word, *reads, places[id(one.target)]]
+        if one.word == "lookup":
+            return ["lookup", *writes, reads[0], self._lookup(one.rest[0]), reads[1]]
         if one.word == "setfield":
             return [one.word, reads[0], self._name(one.rest[0]), reads[1]]
-        if one.word in ("unary", "binary"):
+        if one.word in ("unary", "binary", "as"):
             return [one.word, *writes, *one.rest, *reads]
         number = {
             "const": lambda: self._constant(one.rest[0].value),
@@ -160,14 +179,25 @@ class _Forming:
 
     def _constant(self, value: Any) -> int:
         if value is not None and not isinstance(value, bool | int | float | str):
-            raise ModelError(
-                f"{type(value).__name__} is a value of the program; allowed: numbers, texts, None"
+            advice = "; an Enum's member as a text" if isinstance(value, Enum) else ""
+            raise _UnknownValueError(
+                f"{clip(value)} is a value of the program; allowed: numbers, texts, None{advice}"
             )
         for at, known in enumerate(self._constants):
-            if type(known) is type(value) and known == value:
+            if (
+                type(known) is type(value)
+                and (known == value or known != known)
+                and repr(known) == repr(value)
+            ):
                 return at
         self._constants.append(value)
         return len(self._constants) - 1
+
+    def _lookup(self, pairs: Mapping[Any, Any]) -> int:
+        own = [[self._constant(key), self._constant(value)] for key, value in pairs.items()]
+        if own not in self._lookups:
+            self._lookups.append(own)
+        return self._lookups.index(own)
 
     def _name(self, name: str) -> int:
         if name not in self._names:
@@ -186,7 +216,7 @@ class _Forming:
 
     def _block(self, group: OperationGroup) -> int:
         try:
-            results = tuple(type_of(one.kind) for one in group.results)
+            results = tuple(result_type_of(one.kind) for one in group.results)
             operands = tuple(type_of(one.kind) for one in group.operands)
         except ModelError as error:
             raise ModelError(f"{group.where}: {error}") from None
@@ -253,6 +283,9 @@ def merged(contexts: Sequence[Context], entries: Iterable[int]) -> list[Context]
                 known.callees |= site.callees
                 known.is_made |= site.is_made
                 known.role = known.role or site.role
+                if known.role == "method" and site.value:
+                    for name, (function, numbers) in site.value.items():
+                        known.value.setdefault(name, (function, {}))[1].update(numbers)
                 known.value = site.value if known.value is None else known.value
     return [contexts[root(number)] for number in range(len(contexts))]
 

@@ -6,12 +6,14 @@ fiber waits or has finished, bucket by bucket.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.errors import DietCodeError
+from dietcode.runtime.programs.code import RECORD_KINDS
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
@@ -34,6 +36,11 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "is": operator.is_,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
 }
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg,
@@ -42,7 +49,17 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "float": float,
     "bool": bool,
+    "invert": operator.invert,
+    "round": round,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
 }
+_SEQUENCES = {"list": list, "tuple": tuple}
+_KINDS = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, tuple: 5, list: 6}  # as the machine numbers them
+_TENSOR = 8
 
 
 class InstanceError(DietCodeError):
@@ -306,6 +323,20 @@ def _field(base: Any, name: str) -> Any:
     return base.fields[name] if isinstance(base, Record) else getattr(base, name)
 
 
+def _kind(form: Mapping[str, Any], value: Any) -> int:
+    if type(value) in _KINDS:
+        return _KINDS[type(value)]
+    name = value.name if isinstance(value, Record) else type(value).__name__
+    names = [one["name"] for one in form["records"]]
+    return RECORD_KINDS + names.index(name) if name in names else _TENSOR
+
+
+def _looked_up(form: Mapping[str, Any], number: int, key: Any, otherwise: Any) -> Any:
+    constants = form["constants"]
+    pairs = {constants[key]: constants[value] for key, value in form["lookups"][number]}
+    return pairs.get(key, otherwise)
+
+
 def _set_field(base: Any, name: str, value: Any) -> None:
     if isinstance(base, Record):
         base.fields[name] = value
@@ -331,6 +362,9 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "append": lambda _, __, r, a, b: r[a].append(r[b]),
     "pop": lambda _, __, r, d, a, b: operator.setitem(r, d, r[a].pop(-1 if r[b] is None else r[b])),
     "len": lambda _, __, r, d, a: operator.setitem(r, d, len(r[a])),
+    "kind": lambda form, _, r, d, a: operator.setitem(r, d, _kind(form, r[a])),
+    "as": lambda _, __, r, d, word, a: operator.setitem(r, d, _SEQUENCES[word](r[a])),
+    "lookup": lambda form, _, r, d, a, k, b: operator.setitem(r, d, _looked_up(form, k, r[a], r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),
     "setfield": lambda form, _, r, a, k, b: _set_field(r[a], form["names"][k], r[b]),
 }

@@ -24,6 +24,10 @@ class Extremes(NamedTuple):
     indices: None
 
 
+class WholeNumbers(list[Any]):
+    """A tensor of whole numbers of the instance, while samples run: the list of its items."""
+
+
 def is_named_result(value: Any) -> bool:
     """Whether a tuple is what PyTorch returns with names, as ``max(dim=0)`` does."""
     return type(value).__module__ == "torch.return_types" or isinstance(value, Extremes)
@@ -71,6 +75,11 @@ def _is_python_module(value: Any) -> bool:
 def is_tensor_kind(kind: Kind) -> bool:
     """Whether a kind is that of tensors."""
     return isinstance(kind, tuple) and kind[0] == "tensor"
+
+
+def is_record_kind(kind: Kind) -> bool:
+    """Whether a kind is that of objects with fields."""
+    return isinstance(kind, tuple) and kind[0] == "record"
 
 
 def is_tuple_kind(kind: Kind) -> bool:

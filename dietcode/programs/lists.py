@@ -52,18 +52,127 @@ def largest(items: Sequence[Any]) -> Any:
     return found
 
 
-def ordered(items: Sequence[Any]) -> list[Any]:
-    """Return ``sorted(items)``: insertion, which keeps the order of equal ones."""
-    found: list[Any] = []
+def total_from(items: Sequence[Any], start: Any) -> Any:
+    """Return ``sum(items, start)``."""
+    found = start
     for one in items:
-        found.append(one)
-        at = len(found) - 1
-        while at > 0:
-            if found[at - 1] <= one:
-                break
-            found[at] = found[at - 1]
-            at = at - 1
-        found[at] = one
+        found = found + one
+    return found
+
+
+def some(items: Sequence[Any]) -> bool:
+    """Return ``any(items)``."""
+    for one in items:  # noqa: SIM110
+        if one:
+            return True
+    return False
+
+
+def every(items: Sequence[Any]) -> bool:
+    """Return ``all(items)``."""
+    for one in items:  # noqa: SIM110
+        if not one:
+            return False
+    return True
+
+
+def ordered(items: Sequence[Any]) -> list[Any]:
+    """Return ``sorted(items)``."""
+    return ordered_by(items, items, False)
+
+
+def ordered_by(items: Sequence[Any], keys: Sequence[Any], backwards: bool) -> list[Any]:
+    """Return items in the order of their keys, equal ones as they were: sorted runs are merged two by two."""
+    many = len(items)
+    order: list[int] = list(range(many))
+    width = 1
+    while width < many:
+        merged: list[int] = []
+        begin = 0
+        while begin < many:
+            left = begin
+            middle = min(begin + width, many)
+            right = middle
+            end = min(begin + 2 * width, many)
+            while left < middle and right < end:
+                is_right = (
+                    keys[order[left]] < keys[order[right]]
+                    if backwards
+                    else keys[order[right]] < keys[order[left]]
+                )
+                if is_right:
+                    merged.append(order[right])
+                    right = right + 1
+                else:
+                    merged.append(order[left])
+                    left = left + 1
+            while left < middle:
+                merged.append(order[left])
+                left = left + 1
+            while right < end:
+                merged.append(order[right])
+                right = right + 1
+            begin = end
+        order = merged
+        width = 2 * width
+    found: list[Any] = []
+    for at in order:
+        found.append(items[at])
+    return found
+
+
+def smallest_by(items: Sequence[Any], keys: Sequence[Any]) -> Any:
+    """Return the first of the items with the smallest key."""
+    if len(items) == 0:
+        raise ValueError("min() of an empty list")
+    best = 0
+    for at in range(1, len(items)):
+        if keys[at] < keys[best]:
+            best = at
+    return items[best]
+
+
+def largest_by(items: Sequence[Any], keys: Sequence[Any]) -> Any:
+    """Return the first of the items with the largest key."""
+    if len(items) == 0:
+        raise ValueError("max() of an empty list")
+    best = 0
+    for at in range(1, len(items)):
+        if keys[best] < keys[at]:
+            best = at
+    return items[best]
+
+
+def overwrite(items: list[Any], others: Sequence[Any]) -> None:
+    """Do ``items[:] = others``, of as many."""
+    for at in range(len(items)):
+        items[at] = others[at]
+
+
+def stepped(items: Sequence[Any], low: int | None, high: int | None, step: int) -> list[Any]:
+    """Return ``items[low:high:step]``."""
+    many = len(items)
+    begin = low
+    end = high
+    if begin is None:
+        begin = 0 if step > 0 else many - 1
+    elif begin < 0:
+        begin = begin + many
+    if end is None:
+        end = many if step > 0 else -1
+    elif end < 0:
+        end = max(-1, end + many) if step < 0 else end + many
+    found: list[Any] = []
+    if step > 0:
+        at = max(0, begin)
+        while at < end and at < many:
+            found.append(items[at])
+            at = at + step
+    else:
+        at = min(begin, many - 1)
+        while at > end and at >= 0:
+            found.append(items[at])
+            at = at + step
     return found
 
 
@@ -76,19 +185,56 @@ def repeated(items: Sequence[Any], times: int) -> list[Any]:
     return found
 
 
-def turned(items: Sequence[Any]) -> list[Any]:
-    """Return ``items[::-1]``."""
-    found: list[Any] = []
-    for at in range(len(items) - 1, -1, -1):
-        found.append(items[at])
-    return found
-
-
 def extend(items: list[Any], others: Sequence[Any]) -> None:
     """Do ``items.extend(others)``, which may be the same."""
     many = len(others)
     for at in range(many):
         items.append(others[at])
+
+
+def extended(items: list[Any], others: Sequence[Any]) -> list[Any]:
+    """Do ``items += others``, which may be the same."""
+    many = len(others)
+    for at in range(many):
+        items.append(others[at])
+    return items
+
+
+def removed(items: list[Any], one: Any) -> None:
+    """Do ``items.remove(one)``."""
+    items.pop(position(items, one))
+
+
+def position(items: Sequence[Any], one: Any) -> int:
+    """Return ``items.index(one)``."""
+    for at in range(len(items)):
+        if items[at] == one:
+            return at
+    raise ValueError("it is not in the list")
+
+
+def count(items: Sequence[Any], one: Any) -> int:
+    """Return ``items.count(one)``."""
+    found = 0
+    for own in items:
+        if own == one:
+            found = found + 1
+    return found
+
+
+def turn(items: list[Any]) -> None:
+    """Do ``items.reverse()``."""
+    many = len(items)
+    for at in range(many // 2):
+        one = items[at]
+        items[at] = items[many - 1 - at]
+        items[many - 1 - at] = one
+
+
+def clear(items: list[Any]) -> None:
+    """Do ``items.clear()``."""
+    while len(items) > 0:
+        items.pop()
 
 
 def insert(items: list[Any], place: int, one: Any) -> None:
@@ -191,3 +337,15 @@ def numbers(items: Sequence[Any]) -> list[float]:
 def extreme(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> tuple[Any, None]:
     """Return the largest or smallest of tensors as ``max(dim=0)`` does, but where they are."""
     return folded(function, items), None
+
+
+def _some_lazily(items: Sequence[Any]) -> bool:
+    raise AssertionError("a loop is written in its place")
+
+
+def _every_lazily(items: Sequence[Any]) -> bool:
+    raise AssertionError("a loop is written in its place")
+
+
+BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
+LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one

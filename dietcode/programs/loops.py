@@ -39,18 +39,58 @@ def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
 
 def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Value:
     """Write a comprehension as a loop that appends."""
-    (loop,) = node.generators
     name = f" list {node.lineno} {node.col_offset}"
     lowering.code.write(name, lowering.code.emit("list", ()))
 
-    def body() -> None:
-        again = lowering.loops[-1][0]
-        for one in loop.ifs:
-            lowering.condition(one, lambda value: lowering.code.jump_unless(value, again))
-        value = lowering.value(node.elt) if lowering.site(node.elt).kinds or loop.ifs else KnownValue(None)
+    def add() -> None:
+        value = lowering.value(node.elt) if lowering.is_seen(node.elt) else KnownValue(None)
         lowering.code.emit("append", (lowering.code.read(name), value), writes=0)
 
-    _loop(lowering, loop.target, loop.iter, body, f"{node.lineno} {node.col_offset}")
+    _rounds_of(lowering, node, 0, add)
+    return lowering.code.read(name)
+
+
+def _rounds_of(lowering: FunctionWriter, node: ast.ListComp, depth: int, body: Callable[[], None]) -> None:
+    """Write the loops of a comprehension from a depth on."""
+    loop = node.generators[depth]
+
+    def inner() -> None:
+        again = lowering.loops[-1][0]
+        for one in loop.ifs:
+            if not lowering.is_seen(one):
+                return
+            lowering.condition(one, lambda value: lowering.code.jump_unless(value, again))
+        if depth < len(node.generators) - 1:
+            _rounds_of(lowering, node, depth + 1, body)
+        else:
+            body()
+
+    if depth and not lowering.is_seen(loop.iter):
+        return
+    _loop(lowering, loop.target, loop.iter, inner, f"{node.lineno} {node.col_offset} {depth}")
+
+
+def lower_lazily(lowering: FunctionWriter, node: ast.Call, stops: bool) -> Value:
+    """Write ``any`` (which stops at what is true) or ``all`` of a generator."""
+    (given,) = node.args
+    assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+    name, end = f" lazy {given.lineno} {given.col_offset}", Label()
+    lowering.code.write(name, KnownValue(not stops))
+
+    def look() -> None:
+        if not lowering.is_seen(given.elt):
+            return
+        on = Label()
+        value = lowering.truth(given.elt)
+        lowering.code.jump_unless(
+            lowering.code.emit("unary", (value,), "not") if stops is False else value, on
+        )
+        lowering.code.write(name, KnownValue(stops))
+        lowering.code.jump(end)
+        lowering.code.label(on)
+
+    _rounds_of(lowering, given, 0, look)
+    lowering.code.label(end)
     return lowering.code.read(name)
 
 

@@ -69,7 +69,7 @@ def record(
         raise ModelError(
             f"{name}: has no tensor code that depends on an instance; there is nothing to compile"
         )
-    given = [partial(recording.instance, one) for one in samples]
+    given = [partial(recording.taken, one) for one in samples]
     found = profile(formed, given, recording.wanted, with_phases=optimisations.phases)
     many = len(formed.blocks)
     phases = phases_of(found.edges, many) if optimisations.phases else [0] * many

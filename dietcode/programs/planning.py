@@ -322,7 +322,7 @@ def _description(
     return {
         "format": PROGRAM_FORMAT,
         "name": model.name,
-        **{key: model.form[key] for key in ("records", "names", "constants", "tensors", "entry")},
+        **{key: model.form[key] for key in ("records", "names", "constants", "lookups", "tensors", "entry")},
         "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
         "functions": functions,
         "blocks": own,

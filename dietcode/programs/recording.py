@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs import lists
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_calls import CallEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
-from dietcode.programs.kinds import kind_of, tensors_in
+from dietcode.programs.kinds import WholeNumbers, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
-from dietcode.programs.sites import ALLOWED, Context, named
+from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.stacks import StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows
 from dietcode.workload.text import clip
 
 _STACK_BYTES, _DEEPEST = 1 << 29, 200_000
@@ -42,6 +43,8 @@ class Recording:
         The contexts of the program itself, which become one.
     records : dict of str to list of str
         The fields of each class whose objects the program reads, in order.
+    classes : dict of str to type
+        These classes.
     wanted : list
         What the function itself returns, of each sample.
     """
@@ -50,6 +53,7 @@ class Recording:
         self.contexts: list[Context] = []
         self.entries: set[int] = set()
         self.records: dict[str, list[str]] = {}
+        self.classes: dict[str, type] = {}
         self.made: dict[int, Any] = {}
         self.wanted: list[Any] = []
         self.ownership = Ownership()
@@ -80,7 +84,7 @@ class Recording:
                     for one in samples:
                         self.made.clear()
                         self.ownership.clear()
-                        given = [*self._bound.values(), *self.instance(one)]
+                        given = [*self._bound.values(), *self._evaluated(one)]
                         result, number = self.call(self._function, given, self._bound)
                         self._check_result(result)
                         self.entries.add(number)
@@ -115,6 +119,15 @@ class Recording:
         """Return a copy of the arguments of an instance, without what the program is bound to."""
         return list(copied(self.arguments(instance)[len(self._bound) :]))
 
+    def taken(self, instance: Any) -> list[Any]:
+        """Return what `instance` does, with tensors of whole numbers as lists, as a bundle reads them."""
+        given = self.arguments(instance)[len(self._bound) :]
+        return list(copied(given, lambda one: one.tolist() if _are_whole_numbers(one) else one))
+
+    def _evaluated(self, instance: Any) -> list[Any]:
+        """Return what `instance` does, with tensors of whole numbers as lists of tensors."""
+        return list(copied(self.arguments(instance)[len(self._bound) :], _rows_of_numbers))
+
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
         if _has_stack(result):
@@ -123,6 +136,12 @@ class Recording:
                 source.tree.body[-1],
                 "returns torch.stack of a list of any length; return the list, and stack it outside",
             )
+
+    def fields_of(self, cls: type) -> list[str] | None:
+        """Return the fields of a class that are read, to add to; None where another class has its name."""
+        if self.classes.setdefault(cls.__name__, cls) is not cls:
+            return None
+        return self.records.setdefault(cls.__name__, [])
 
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function, read once."""
@@ -171,7 +190,7 @@ class _Activation(CallEvaluation):
     def _statement(self, node: ast.stmt) -> Any:
         run = _STATEMENTS.get(type(node))
         if run is None:
-            raise self._refuse(node, f"{named(node)}; allowed: {ALLOWED}")
+            raise self._refuse(node, f"{named(node)}; allowed: {allowed_for(node)}")
         return run(self, node)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign) -> Any:
@@ -191,9 +210,11 @@ class _Activation(CallEvaluation):
         site = self._site(node.target)
         site.kinds.add(kind_of(before))
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
-        if isinstance(before, list) and not isinstance(before, StackedRows):
-            raise self._refuse(node, "list += list, which changes the list; write extend, or x = x + y")
         other = self._value(node.value)
+        if isinstance(before, list) and not isinstance(before, StackedRows) and isinstance(node.op, ast.Add):
+            pairs = ((node.target, before), (node.value, other))
+            self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))
+            return NEXT
         if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):
             raise self._refuse(
                 node, "changes a tensor that something else may have too; write x = x + y in full"
@@ -265,10 +286,20 @@ def _kind_in_context(value: Any) -> Any:
     return (kind, kind_of(first)) if is_tensor(first) else kind
 
 
-def copied(value: Any) -> Any:
-    """Return what an instance is, so that a program may change it; tensors stay the same."""
-    known = {id(one): one for one in _tensors_of(value)}
+def copied(value: Any, as_given: Callable[[Any], Any] = lambda tensor: tensor) -> Any:
+    """Return what an instance is, so that a program may change it; tensors stay the same, or as is said."""
+    known = {id(one): as_given(one) for one in _tensors_of(value)}
     return copy.deepcopy(value, known)
+
+
+def _are_whole_numbers(tensor: Any) -> bool:
+    """Whether a tensor is a list of whole numbers for a program."""
+    return tensor.dim() > 0 and str(tensor.dtype) in ("torch.int64", "torch.int32")
+
+
+def _rows_of_numbers(tensor: Any) -> Any:
+    rows = tensor.unbind(0) if _are_whole_numbers(tensor) else None
+    return tensor if rows is None else WholeNumbers(map(_rows_of_numbers, rows))
 
 
 def _tensors_of(value: Any) -> list[Any]:

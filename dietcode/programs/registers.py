@@ -6,7 +6,23 @@ from collections.abc import Sequence
 
 from dietcode.programs.code import Instruction, Label
 
-_PURE = frozenset({"const", "tensor", "move", "tuple", "list", "block", "len", "get", "field"})
+_PURE = frozenset(
+    (
+        "const",
+        "tensor",
+        "move",
+        "tuple",
+        "list",
+        "block",
+        "len",
+        "get",
+        "field",
+        "kind",
+        "as",
+        "lookup",
+        "value",
+    )
+)
 _NEVER = -1  # as what a block does not have to write
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import math
 import operator
 import sysconfig
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dietcode.programs import lists
 from dietcode.programs import module as marks
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.sources import FunctionSource, is_module, is_tensor
 
 BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
@@ -21,6 +24,11 @@ BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.FloorDiv: ("//", operator.floordiv),
     ast.Mod: ("%", operator.mod),
     ast.Pow: ("**", operator.pow),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_),
+    ast.BitXor: ("^", operator.xor),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
 }
 COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Eq: ("==", operator.eq),
@@ -30,9 +38,15 @@ COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
-UNARY: dict[type, tuple[str, Callable[..., Any]]] = {ast.USub: ("neg", operator.neg)}
+UNARY: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.USub: ("neg", operator.neg),
+    ast.Invert: ("invert", operator.invert),
+}
+MATH: dict[Callable[..., Any], str] = {
+    own: own.__name__ for own in (math.sqrt, math.exp, math.log, math.floor, math.ceil)
+}
 LIST_METHODS = ("append", "pop")
-BUILTINS = (len, int, float, bool, abs, min, max, list)
+BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
 _LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
 
@@ -52,16 +66,20 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         The source of a function.
     """
     marked = {marks.MarkedBlock: "tensor", marks.Program: "call"}.get(type(function))
+    if function is abs and any(map(is_tensor, args)):
+        return "tensor"
     if marked or any(function is one for one in BUILTINS):
         return marked or "builtin"
+    if isinstance(function, NestedFunction):
+        return "call"
     if is_module(function):
         is_torch = not is_users_module(function)
-        return "tensor" if is_torch or (_are_tensors(args) and not _has_list(args)) else "call"
+        return "tensor" if is_torch or _is_straight_given(args) else "call"
     if isinstance(function, type):
         is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
         return "record" if is_record else ""
-    if (inspect.isfunction(function) or inspect.ismethod(function)) and _is_users(function):
-        is_straight = _are_tensors(args) and any(map(is_tensor, args)) and not _has_list(args)
+    if (inspect.isfunction(function) or inspect.ismethod(function)) and is_users(function):
+        is_straight = _is_straight_given(args)
         plain = function.__func__ if inspect.ismethod(function) else function
         return "tensor" if is_straight and _is_straight(source_of(plain)) else "call"
     if getattr(function, "__module__", "") == operator.add.__module__:
@@ -75,8 +93,10 @@ def is_users_module(function: Any) -> bool:
     return is_module(function) and not type(function).__module__.startswith("torch.")
 
 
-def _is_users(function: Any) -> bool:
-    """Whether a function's text is the user's, and not that of an installed package."""
+def is_users(function: Any) -> bool:
+    """Whether a function's text is the user's or of `lists`, and not that of another installed package."""
+    if getattr(function, "__module__", "") == lists.__name__:
+        return True
     try:
         file = inspect.getsourcefile(function) or ""
     except TypeError:
@@ -94,6 +114,13 @@ def _are_tensors(args: Sequence[Any]) -> bool:
     )
 
 
+def _is_straight_given(args: Sequence[Any]) -> bool:
+    """Whether arguments are as tensor code has them: a tensor at least, and no list or number that may decide."""
+    if any(isinstance(one, int | str) for one in args):
+        return False
+    return _are_tensors(args) and any(map(is_tensor, args)) and not _has_list(args)
+
+
 def _has_list(args: Sequence[Any]) -> bool:
     return any(isinstance(one, list) or (isinstance(one, tuple) and _has_list(one)) for one in args)
 
@@ -109,7 +136,7 @@ def _is_straight(source: FunctionSource) -> bool:
             known, value = source.outside(node.id)
             if known and (isinstance(value, marks.Program) or value in (int, float, bool)):
                 return False
-            is_function = known and inspect.isfunction(value) and _is_users(value)
+            is_function = known and inspect.isfunction(value) and is_users(value)
             if is_function and (value is source.function or not _is_straight(FunctionSource(value))):
                 return False
     return True

@@ -3,68 +3,170 @@
 from __future__ import annotations
 
 import ast
-from typing import TypeVar
 
-_Node = TypeVar("_Node", bound=ast.AST)
-_LISTED = ("sum", "min", "max", "list", "sorted", "tuple")  # they use all that a generator gives
+from dietcode.programs import lists
+from dietcode.programs.statements import (
+    Outside,
+    assigned,
+    at,
+    bound,
+    call,
+    chosen_case,
+    load,
+    loop_without_else,
+    name_of,
+    taken_apart,
+    without_gradients,
+)
+
+_WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
+_LOOPED = ("range", "enumerate", "zip", "reversed")
+_LAZY = ("any", "all")  # which stop early
+_BY_KEYS = {"sorted": lists.ordered_by, "min": lists.smallest_by, "max": lists.largest_by}
 
 
-def simplified(tree: ast.FunctionDef) -> ast.FunctionDef:
+def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     """Return a function that does the same.
 
     ``a < f() < c`` becomes ``a < (t := f()) and t < c``, ``a not in b`` becomes ``not a in b``,
     ``a in (1, 2)`` becomes comparisons, ``sum(x for x in y)`` becomes ``sum([x for x in y])``,
-    ``x[i] += 1`` becomes ``b = x; k = i; b[k] = b[k] + 1``, and the targets of a comprehension get names
-    that nothing else has. New names have a space in them, so that no text has them.
+    ``x[i] += 1`` becomes ``b = x; k = i; b[k] = b[k] + 1``, ``sorted(x, key=f)`` sorts by
+    ``[f(a) for a in x]``, ``max(range(n))`` goes over ``list(range(n))``, and the targets of a comprehension get names that nothing
+    else has. `dietcode.programs.statements` says what becomes of statements.
+
+    Parameters
+    ----------
+    tree : FunctionDef
+    outside : callable
+        Whether a name that is not local stands for something, and that.
     """
-    found = _Simplification().visit(tree)
+    found = _Simplification(outside).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
     return ast.fix_missing_locations(found)
 
 
 class _Simplification(ast.NodeTransformer):
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return self._single(node)
         parts: list[ast.expr] = []
         left = node.left
-        for at, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            is_last = at == len(node.ops) - 1
-            kept = (
-                right if is_last or isinstance(right, ast.Constant) else _named(node, f"middle {at}", right)
-            )
-            parts.append(self._single(_at(node, ast.Compare(left, [op], [kept]))))
-            left = kept if isinstance(kept, ast.Constant) else _load(node, f"middle {at}")
-        return _at(node, ast.BoolOp(ast.And(), parts))
+        for k, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            is_last = k == len(node.ops) - 1
+            kept = right if is_last or isinstance(right, ast.Constant) else bound(node, f"middle {k}", right)
+            parts.append(self._single(at(node, ast.Compare(left, [op], [kept]))))
+            left = kept if isinstance(kept, ast.Constant) else load(node, f"middle {k}")
+        return at(node, ast.BoolOp(ast.And(), parts))
 
     def _single(self, node: ast.Compare) -> ast.expr:
         """Return a comparison of two without ``not in``, and without ``in`` a tuple of the text."""
         (op,), (right,) = node.ops, node.comparators
         if isinstance(op, ast.NotIn):
-            inner = self._single(_at(node, ast.Compare(node.left, [ast.In()], [right])))
-            return _at(node, ast.UnaryOp(ast.Not(), inner))
+            inner = self._single(at(node, ast.Compare(node.left, [ast.In()], [right])))
+            return at(node, ast.UnaryOp(ast.Not(), inner))
         is_of_text = isinstance(right, ast.Tuple | ast.List | ast.Set) and right.elts
         if not isinstance(op, ast.In) or not is_of_text:
             return node
         assert isinstance(right, ast.Tuple | ast.List | ast.Set)  # mypy does not see it through the name
         if not all(isinstance(one, ast.Constant) for one in right.elts):
             return node
-        first = _named(node, "sought", node.left)
-        sides = [first, *(_load(node, "sought") for _ in right.elts[1:])]
+        first = bound(node, "sought", node.left)
+        sides = [first, *(load(node, "sought") for _ in right.elts[1:])]
         parts: list[ast.expr] = [
-            _at(node, ast.Compare(side, [ast.Eq()], [one]))
+            at(node, ast.Compare(side, [ast.Eq()], [one]))
             for side, one in zip(sides, right.elts, strict=True)
         ]
-        return parts[0] if len(parts) == 1 else _at(node, ast.BoolOp(ast.Or(), parts))
+        return parts[0] if len(parts) == 1 else at(node, ast.BoolOp(ast.Or(), parts))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        word = node.func.id if isinstance(node.func, ast.Name) else ""
+        if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
+            return self.visit(_mapped(node, word))
         self.generic_visit(node)
-        is_whole = isinstance(node.func, ast.Name) and node.func.id in _LISTED
-        if is_whole and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
-            given = node.args[0]
-            node.args = [_renamed(_at(given, ast.ListComp(given.elt, given.generators)))]
+        if word not in _WHOLE or not node.args:
+            return self._divided(node) if word == "divmod" and len(node.args) == 2 else node
+        given = node.args[0]
+        is_only = len(node.args) == 1 or word == "sum"
+        if is_only and isinstance(given, ast.GeneratorExp):
+            node.args[0] = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
+            if word in _LAZY:
+                return call(node, ast.Constant(lists.LAZY[word]), node.args[0])
+        elif is_only and word != "list" and _is_looped(given):
+            node.args[0] = call(given, "list", given)
+        if word == "sum" and len(node.args) == 2 and not node.keywords:
+            return call(node, ast.Constant(lists.total_from), *node.args)
+        if word in _BY_KEYS and node.keywords and len(node.args) == 1:
+            return self._by_keys(node, word)
         return node
+
+    def _divided(self, node: ast.Call) -> ast.AST:
+        left, right = bound(node, "divided", node.args[0]), bound(node, "divisor", node.args[1])
+        whole = at(node, ast.BinOp(left, ast.FloorDiv(), right))
+        rest = at(node, ast.BinOp(load(node, "divided"), ast.Mod(), load(node, "divisor")))
+        return at(node, ast.Tuple([whole, rest], ast.Load()))
+
+    def _by_keys(self, node: ast.Call, word: str) -> ast.AST:
+        """Return ``sorted``, ``min`` or ``max`` by keys; whatever else is named stays."""
+        named = {one.arg: one.value for one in node.keywords}
+        if set(named) - ({"key", "reverse"} if word == "sorted" else {"key"}):
+            return node
+        items = bound(node, "items", node.args[0])
+        keys = load(node, "items")
+        key = named.get("key")
+        if key is not None and not (isinstance(key, ast.Constant) and key.value is None):
+            keys = _renamed(at(node, _comprehension(node, key, keys)))
+            keys = self.visit(keys)
+        backwards = [named.get("reverse", ast.Constant(False))] if word == "sorted" else []
+        return call(node, ast.Constant(_BY_KEYS[word]), items, keys, *backwards)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        made = node.value
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "sort":
+            ordered = call(made, ast.Name("sorted", ast.Load()), made.func.value, *made.args)
+            assert isinstance(ordered, ast.Call)  # it is one
+            ordered.keywords = made.keywords
+            node.value = call(made, ast.Constant(lists.overwrite), made.func.value, ordered)
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.slice, ast.Slice) and node.slice.step is not None:
+            node.slice.lower = node.slice.lower or at(node, ast.Constant(None))
+            node.slice.upper = node.slice.upper or at(node, ast.Constant(None))
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
+        body = without_gradients(node)
+        return self._all(body) if body is not None else self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
+        return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
+        (target, *others) = node.targets
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and not others:
+            body = [at(node, ast.Return(node.value.body))]
+            return self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
+        found = taken_apart(node)
+        return self._all(found) if found is not None else self.generic_visit(node)
+
+    def visit_Match(self, node: ast.Match) -> ast.AST | list[ast.stmt]:
+        found = chosen_case(node, self._outside)
+        return self._all(found) if found is not None else self.generic_visit(node)
+
+    def _all(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for one in body:
+            made = self.visit(one)
+            found += made if isinstance(made, list) else [made]
+        return found
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(node)
@@ -75,44 +177,23 @@ class _Simplification(ast.NodeTransformer):
         target = node.target
         if isinstance(target, ast.Name):
             return node
-        found: list[ast.stmt] = [_assigned(node, "base", target.value)]
-        base = _load(node, "base")
+        found: list[ast.stmt] = [assigned(node, "base", target.value)]
+        base = load(node, "base")
         if isinstance(target, ast.Attribute):
             read: ast.expr = ast.Attribute(base, target.attr, ast.Load())
-            write: ast.expr = ast.Attribute(_load(node, "base"), target.attr, ast.Store())
+            write: ast.expr = ast.Attribute(load(node, "base"), target.attr, ast.Store())
         else:
             if isinstance(target.slice, ast.Slice):
                 return node
-            found.append(_assigned(node, "place", target.slice))
-            read = ast.Subscript(base, _load(node, "place"), ast.Load())
-            write = ast.Subscript(_load(node, "base"), _load(node, "place"), ast.Store())
-        changed = _assigned(node, "changed", _at(node, read))
+            found.append(assigned(node, "place", target.slice))
+            read = ast.Subscript(base, load(node, "place"), ast.Load())
+            write = ast.Subscript(load(node, "base"), load(node, "place"), ast.Store())
+        changed = assigned(node, "changed", at(node, read))
         assert isinstance(changed, ast.Assign)  # it is one
-        name = _at(node, ast.Name(_name(node, "changed"), ast.Store()))
-        more = _at(node, ast.AugAssign(name, node.op, node.value))
-        last = _at(node, ast.Assign([_at(node, write)], _load(node, "changed")))
+        name = at(node, ast.Name(name_of(node, "changed"), ast.Store()))
+        more = at(node, ast.AugAssign(name, node.op, node.value))
+        last = at(node, ast.Assign([at(node, write)], load(node, "changed")))
         return [*found, changed, more, last]
-
-
-def _at(node: ast.AST, new: _Node) -> _Node:
-    return ast.copy_location(new, node)
-
-
-def _name(node: ast.AST, word: str) -> str:
-    return f"{word} {getattr(node, 'lineno', 0)} {getattr(node, 'col_offset', 0)}"
-
-
-def _load(node: ast.AST, word: str) -> ast.expr:
-    return _at(node, ast.Name(_name(node, word), ast.Load()))
-
-
-def _named(node: ast.AST, word: str, value: ast.expr) -> ast.expr:
-    target = _at(node, ast.Name(_name(node, word), ast.Store()))
-    return _at(value, ast.NamedExpr(target, value))
-
-
-def _assigned(node: ast.AST, word: str, value: ast.expr) -> ast.stmt:
-    return _at(node, ast.Assign([_at(node, ast.Name(_name(node, word), ast.Store()))], value))
 
 
 def _renamed(node: ast.ListComp) -> ast.ListComp:
@@ -125,7 +206,7 @@ def _renamed(node: ast.ListComp) -> ast.ListComp:
     }
     (first, *_) = node.generators
     source = first.iter
-    first.iter = _at(source, ast.Constant(None))  # it is evaluated outside
+    first.iter = at(source, ast.Constant(None))  # it is evaluated outside
     _Renaming(names).generic_visit(node)
     first.iter = source
     return node
@@ -136,4 +217,31 @@ class _Renaming(ast.NodeTransformer):
         self._names = names
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return _at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
+        return at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
+
+
+def _is_looped(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOPED
+
+
+def _comprehension(node: ast.AST, function: ast.expr, items: ast.expr) -> ast.ListComp:
+    """Return ``[function(one) for one in items]``, with the text of a lambda written out."""
+    if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not function.args.defaults:
+        name, value = function.args.args[0].arg, function.body
+    else:
+        name = "one"
+        value = call(node, function, at(node, ast.Name(name, ast.Load())))
+    target = at(node, ast.Name(name, ast.Store()))
+    return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
+
+
+def _mapped(node: ast.Call, word: str) -> ast.expr:
+    """Return ``map`` or ``filter`` as a comprehension."""
+    function, items = node.args
+    found = _comprehension(node, function, items)
+    if word == "filter":
+        loop = found.generators[0]
+        is_none = isinstance(function, ast.Constant) and function.value is None
+        loop.ifs = [at(node, ast.Name(loop.target.id, ast.Load())) if is_none else found.elt]  # type: ignore[attr-defined]
+        found.elt = at(node, ast.Name(loop.target.id, ast.Load()))  # type: ignore[attr-defined]
+    return found

@@ -76,8 +76,12 @@ class Recorder(Protocol):
     """What expressions need of a recording, as `dietcode.programs.recording.Recording` is one."""
 
     records: dict[str, list[str]]
+    classes: dict[str, type]
     made: dict[int, Any]
     ownership: Ownership
+
+    def fields_of(self, cls: type) -> list[str] | None:
+        """Return the fields of a class that are read, to add to; None where another class has its name."""
 
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function."""
@@ -90,6 +94,33 @@ ALLOWED = (
     "functions, if, while, for, lists, tuples, dataclasses, numbers, comparisons, tensor code, "
     "dietcode.concurrent and dietcode.map"
 )
+
+
+_ADVICE: dict[type, str] = {
+    ast.Try: "test before what may fail, by `if`",
+    ast.Dict: "a dict that the file has as a constant; in a program a dataclass, or two lists",
+    ast.DictComp: "a dict that the file has as a constant; in a program a dataclass, or two lists",
+    ast.Set: "a list, and `in`",
+    ast.SetComp: "a list, and `in`",
+    ast.JoinedStr: "texts that the program has, which are compared; make others of its result, outside",
+    ast.Lambda: "a lambda as the key of sorted, min and max, and in map and filter; else a function by def",
+    ast.Match: "patterns of values, of classes with named fields, of lists and tuples, names and _",
+    ast.With: "with torch.no_grad()",
+    ast.ClassDef: "classes outside of the program",
+    ast.Global: "a parameter, and a result",
+    ast.Nonlocal: "a list that holds the value, or a result",
+    ast.Import: "imports at the top of the file",
+    ast.ImportFrom: "imports at the top of the file",
+    ast.Delete: "pop of a list",
+    ast.GeneratorExp: "a list, as [… for … in …]; a generator within sum, min, max, any, all, list, sorted",
+    ast.Yield: "a list that is returned",
+    ast.Starred: "arguments that are written out",
+}
+
+
+def allowed_for(node: ast.AST) -> str:
+    """Return what is allowed in the place of a node that a program cannot have."""
+    return _ADVICE.get(type(node), ALLOWED)
 
 
 def named(node: ast.AST) -> str:

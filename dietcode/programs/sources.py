@@ -6,12 +6,13 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.nested_functions import NestedFunction, taken_out
 from dietcode.programs.simplifying import simplified
 
 _MISSING = object()
@@ -33,6 +34,20 @@ class FunctionSource:
 
     def __init__(self, function: Any) -> None:
         self.function = function
+        self.functions: dict[str, NestedFunction] = {}
+        if isinstance(function, NestedFunction):  # simplified with the outer one
+            self.file, self.tree = function.outer.file, function.tree
+        else:
+            self.tree = simplified(self._read(), self.outside)
+        given = self.tree.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            raise self.refusal(self.tree, "*args, ** or keyword-only parameters; allowed: plain parameters")
+        self.parameters = [one.arg for one in given.args]
+        self.chains: dict[tuple[ast.AST, int], Any] = {}
+        self.functions = taken_out(self.tree, self, _stores(self.parameters, self.tree))
+
+    def _read(self) -> ast.FunctionDef:
+        function = self.function
         try:
             lines, first = inspect.getsourcelines(function)
             self.file = inspect.getsourcefile(function) or "?"
@@ -43,11 +58,7 @@ class FunctionSource:
         found = tree.body[0]
         if not isinstance(found, ast.FunctionDef):
             raise ModelError(f"{self.file}:{first}: {function.__name__} is a lambda; write it by def")
-        self.tree = simplified(found)
-        given = found.args
-        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-            raise self.refusal(found, "*args, ** or keyword-only parameters; allowed: plain parameters")
-        self.parameters = [one.arg for one in given.args]
+        return found
 
     def refusal(self, node: ast.AST, what: str) -> ModelError:
         """Return the error of what a program cannot have, with file and line."""
@@ -60,20 +71,23 @@ class FunctionSource:
     @cached_property
     def stores(self) -> dict[str, int]:
         """How often each local name is assigned; parameters count as assigned once."""
-        found = dict.fromkeys(self.parameters, 1)
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-                found[node.id] = found.get(node.id, 0) + 1
-        return found
+        return _stores(self.parameters, self.tree)
 
     @cached_property
     def _closure(self) -> dict[str, Any]:
+        if isinstance(self.function, NestedFunction):
+            return {}
         names = self.function.__code__.co_freevars
         cells = zip(names, self.function.__closure__ or (), strict=True)
         return {name: cell.cell_contents for name, cell in cells}
 
     def outside(self, name: str) -> tuple[bool, Any]:
         """Return whether a name that is not local stands for something, and that."""
+        if name in self.functions:
+            return True, self.functions[name]
+        if isinstance(self.function, NestedFunction):
+            found: tuple[bool, Any] = self.function.outer.outside(name)
+            return found
         for space in (self._closure, self.function.__globals__, vars(builtins)):
             if name in space:
                 return True, space[name]
@@ -82,10 +96,22 @@ class FunctionSource:
     def default(self, position: int) -> Any:
         """Return the default of a parameter, by its position; raises KeyError without one."""
         defaults = self.function.__defaults__ or ()
-        at = position - (len(self.parameters) - len(defaults))
-        if at < 0:
+        last = len(self.parameters)
+        if isinstance(self.function, NestedFunction):
+            last -= len(self.function.read)
+        at = position - (last - len(defaults))
+        if at < 0 or position >= last:
             raise KeyError(position)
         return defaults[at]
+
+
+def _stores(parameters: Iterable[str], tree: ast.FunctionDef) -> dict[str, int]:
+    """Return how often each local name is assigned."""
+    found = dict.fromkeys(parameters, 1)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found[node.id] = found.get(node.id, 0) + 1
+    return found
 
 
 class Statics:
@@ -114,7 +140,7 @@ class Statics:
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
             return self.names[node.id]
-        if node.id in self.source.stores:
+        if node.id in self.source.stores or " " in node.id:  # one of our own is local
             return _MISSING
         known, value = self.source.outside(node.id)
         if not known:
@@ -164,9 +190,10 @@ class Statics:
             if function not in (zip, enumerate, reversed):
                 return None
             parts = [self._static_items(one) for one in node.args]
-            if any(one is None for one in parts) or node.keywords:
+            named = {str(one.arg): self._find(one.value) for one in node.keywords}
+            if any(one is None for one in parts) or set(named) - {"strict"}:
                 return None
-            return list(function(*parts))
+            return list(function(*parts, **named))
         value = self._find(node)
         if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
             return None

@@ -170,7 +170,7 @@ def python_call(
         return None
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known = {sum: lists.added if is_of_tensors else lists.total, min: lists.smallest, max: lists.largest}
-    known[sorted] = lists.ordered
+    known |= {sorted: lists.ordered, any: lists.some, all: lists.every}
     found = next((own for one, own in known.items() if one is function), None)
     return None if found is None or len(args) > 1 else ListsCall(found, ((nodes[0], args[0]),))
 

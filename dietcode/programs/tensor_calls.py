@@ -39,8 +39,23 @@ _RANDOM = (
     "rand_like",
 )
 
+_OF_LENGTHS = "give a sequence of any length as a list of its rows, x.unbind()"
 _OF_SHAPES = frozenset(
     ["zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor"]
+)
+_TO_FLOATS = (
+    "float",
+    "sqrt",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "reciprocal",
+    "square",
+    "neg",
 )
 _ARITHMETIC = frozenset(function for _, function in (*BINARY.values(), *COMPARE.values()))
 
@@ -80,8 +95,17 @@ def tensor_operation(
         first = given[0]
         if isinstance(first, Register) and (first.kind in NUMBERS or is_tensor_kind(first.kind)):
             return first
+        if isinstance(first, Several) and not all(isinstance(one, KnownValue) for one in leaves_of(first)):
+            function, named = _tensor_of, {}
+            given = [_of_one_kind(lowering, node, first)]
     if getattr(function, "__name__", "") in _OF_SHAPES and is_tensor_kind(getattr(given[0], "kind", None)):
         given[0] = KnownValue(_of_shape(given[0].kind))
+    if isinstance(given[0] if given else None, Register) and given[0].kind in NUMBERS - {"float"}:
+        if getattr(function, "__name__", "") in _TO_FLOATS:
+            given[0] = _as_float(lowering, given[0])
+        elif getattr(function, "__name__", "") == "one_hot":
+            given = [KnownValue(_identity(given[1]), "one_hot"), given[0]]
+            function = _row_at
     leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
     if all(isinstance(leaf, KnownValue) for leaf in leaves):
         return _constant(lowering, node, function, given, named)
@@ -105,6 +129,38 @@ def _makers() -> tuple[Any, ...]:
     import torch
 
     return (torch.tensor, torch.as_tensor)
+
+
+def _identity(num_classes: Any) -> Any:
+    """Return the rows of which a position has its own."""
+    import torch
+
+    return torch.eye(num_classes.value)
+
+
+def _tensor_of(items: Any) -> Any:
+    """Return a tensor of numbers that come with the instance or are computed."""
+    import torch
+
+    return torch.stack(
+        [_tensor_of(one) if isinstance(one, list | tuple) else torch.as_tensor(one) for one in items]
+    )
+
+
+def _of_one_kind(lowering: FunctionWriter, node: ast.AST, items: Several) -> Several:
+    """Return numbers as floats where the tensor of them has floats."""
+    kind = _kind(lowering, node)
+    if not is_tensor_kind(kind) or kind[1] != "float32":
+        return items
+
+    def own(one: Any) -> Any:
+        if isinstance(one, Several):
+            return Several(tuple(map(own, one.items)), is_list=True)
+        if isinstance(one, KnownValue):
+            return KnownValue(float(one.value))
+        return _as_float(lowering, one)
+
+    return Several(tuple(map(own, items.items)), is_list=True)
 
 
 def _as_float(lowering: FunctionWriter, value: Any) -> Any:
@@ -141,13 +197,9 @@ def _kind(lowering: FunctionWriter, node: ast.AST) -> Any:
     if len(kinds) != 1:
         found = " and ".join(sorted(map(words, kinds)))
         raise lowering.refuse(
-            node, f"is {found} in different samples; allowed: one shape at a place of the text"
+            node, f"is {found} in different samples; allowed: one shape at a place of the text; {_OF_LENGTHS}"
         )
     (kind,) = kinds
-    if kind == "int":
-        raise lowering.refuse(
-            node, "computes whole numbers by tensor code; allowed: argmax, and plain Python"
-        )
     return kind
 
 
@@ -181,7 +233,7 @@ def _argument(lowering: FunctionWriter, node: ast.AST, given: Any) -> Any:
     """Return an argument of tensor code."""
     if isinstance(given, ast.expr):
         return _index(lowering, node, given)
-    value = argument_of(given)
+    value = argument_of(lowering.code, given)
     if isinstance(value, KnownValue) and isinstance(value.value, tuple | list):
         is_list = isinstance(value.value, list)
         value = Several(tuple(KnownValue(one, value.name) for one in value.value), is_list)
@@ -192,10 +244,12 @@ def _argument(lowering: FunctionWriter, node: ast.AST, given: Any) -> Any:
 
 def _unpacked(lowering: FunctionWriter, node: ast.AST, value: Register) -> Value:
     kind = value.kind
+    if kind == "number":  # whole for one sample, and not for another
+        return Register(lowering.code.emit("unary", (value,), "float").number, "float", value.is_made)
     if kind == "none":
         return KnownValue(None)
     if kind in NUMBERS or is_tensor_kind(kind):
-        if is_tensor_kind(kind) and kind[1] == "int32":
+        if is_tensor_kind(kind) and kind[1] == "int32" and not value.is_made:
             raise lowering.refuse(
                 node, f"{words(kind)}: whole numbers with axes; give them one by one, as a list"
             )
@@ -209,7 +263,7 @@ def _unpacked(lowering: FunctionWriter, node: ast.AST, value: Register) -> Value
     if isinstance(kind, tuple) and kind[0] == "mixed":
         what = " and ".join(kind[1])
         raise lowering.refuse(
-            node, f"is {what} in different samples; allowed: one shape at a place of the text"
+            node, f"is {what} in different samples; allowed: one shape at a place of the text; {_OF_LENGTHS}"
         )
     what = words(kind)
     advice = "tensors, numbers, and tuples of them; go over a list by a loop"

@@ -70,12 +70,15 @@ class Pending:
     kind : Kind
     register : int or None
         Where the block has written it, once it has run.
+    number : int or None
+        Of a whole number that tensor code computes: where it is as plain Python's.
     """
 
     operation: Operation
     path: tuple[int, ...]
     kind: Kind
     register: int | None = None
+    number: int | None = None
 
 
 Value: TypeAlias = "KnownValue | Register | Several | Pending"

@@ -43,6 +43,12 @@ class FunctionWriter(Protocol):
     def condition(self, node: ast.expr, then: Callable[[Value], None]) -> None:
         """Write a condition, and what is to be done with it."""
 
+    def truth(self, node: ast.expr) -> Value:
+        """Write a condition; returns its value."""
+
+    def is_seen(self, node: ast.expr) -> bool:
+        """Whether a sample reached an expression; where not, an error of the instance is written."""
+
     def fail(self, text: str) -> None:
         """Write an error of the instance."""
 

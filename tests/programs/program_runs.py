@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from kernel_runs import computed_kernel
 
 from dietcode.bench.operator import Operator
@@ -19,8 +23,14 @@ from dietcode.programs.forming import form_program
 from dietcode.programs.interpreter import FormRun
 from dietcode.programs.recording import Recording
 from dietcode.runtime.host_operators import HOST
+from dietcode.runtime.models.kernels import Kernels
+from dietcode.runtime.models.loading import loaded_constants
+from dietcode.runtime.programs.loaded import LoadedProgram
+from dietcode.runtime.programs.loading import tables_of_ids
+from dietcode.runtime.programs.plan import read_program
 from dietcode.workload.parse import spec_from_data
 
+MAX_ROWS = 4096  # of a table: PyTorch copies all of them
 FOLDER = Path(__file__).parents[2] / "examples" / "programs"
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +84,9 @@ class PlanRun:
     def _compute(self, number: int, rows: list[list[Any]]) -> list[list[Any]]:
         """Compute a block; the operands lie in tables, in a random order among rows that nobody reads."""
         block, types = self.description["blocks"][number], self.description["types"]
-        assert len(rows) <= block["max_batch"]
+        if len(rows) > block["max_batch"]:  # in pieces
+            most = block["max_batch"]
+            return [*self._compute(number, rows[:most]), *self._compute(number, rows[most:])]
         values: dict[str, Array] = {}
         for k, own in enumerate(block["operands"]):
             column = [row[k] for row in rows]
@@ -135,6 +147,65 @@ class PlanRun:
                 place = step["from"][0] + int(np.dot(index, step["from"][1]))
                 to = step["to"][0] + int(np.dot(index, step["to"][1]))
                 into[to] = step["filler"] if flat is None else flat[place]
+
+
+def native_program(plan: ModelPlan, weights: Mapping[str, Array]) -> LoadedProgram:
+    """Return a plan as the machine in C runs it; PyTorch computes every kernel from its spec."""
+    found = read_program(json.loads(json.dumps({**plan.description, "max_rows": MAX_ROWS})))
+    run, orders, facts = {}, {}, {}
+    for part in plan.parts:
+        operator = Operator.of_spec(spec_from_data(part.fields))
+        orders[part.digest] = (list(operator.inputs), list(operator.spec.variables))
+        graph = part.fields["op"].get("block", {}).get("graph", {})
+        run[part.digest] = tvm_ffi.convert(
+            _on_arrays(computed_kernel(operator), list(operator.inputs), graph)
+        )
+        facts[part.digest] = SimpleNamespace(manifest={"workload": {"op": part.fields["op"]}})
+    constants = loaded_constants(found, {name: np.asarray(weights[name]) for name in found.weights})
+    limits: dict[tuple[int, int], int] = {}
+    for number, block in enumerate(found.blocks):
+        for operand, rows in tables_of_ids(Path("program.json"), found, block, facts):
+            limits[number, operand] = min(rows, limits.get((number, operand), rows))
+    kernels = Kernels(run, orders, {}, constants)
+    return LoadedProgram(Path(), {}, found, (kernels, kernels), limits)
+
+
+def _on_arrays(kernel: Callable[..., None], names: Sequence[str], graph: Mapping[str, Any]) -> Any:
+    """Return a kernel that takes views of the machine's memory, of whose tables only the first rows are there."""
+    gathers = [node["gather"] for node in graph.values() if "gather" in node]
+
+    def array(given: Any, rows: int | None) -> Array:  # DLPack does not hand over what nobody owns
+        shape, dtype = tuple(given.shape), np.dtype(str(given.dtype))
+        own = shape if rows is None else (rows, *shape[1:])
+        memory = (ctypes.c_char * (max(1, int(np.prod(own))) * dtype.itemsize)).from_address(given.data_ptr())
+        found = np.frombuffer(memory, dtype, int(np.prod(own))).reshape(own)
+        if rows is None:
+            return found
+        whole = np.full(shape, np.nan, dtype)
+        whole[:rows] = found
+        return whole
+
+    def run(*given: Any) -> None:
+        read: dict[str, int] = {}
+        for table, index in gathers:
+            most = int(array(given[names.index(index)], None).max(initial=-1)) + 1
+            read[table] = max(most, read.get(table, 0))
+        rows = [read.get(name) for name in names] + [None] * (len(given) - len(names))
+        pairs = zip(given, rows, strict=True)
+        kernel(*(array(one, many) if hasattr(one, "data_ptr") else one for one, many in pairs))
+
+    return run
+
+
+def as_torch(value: Any) -> Any:
+    """Return a result of the machine's with tensors of PyTorch's."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.array(value))
+    if isinstance(value, list | tuple):
+        return type(value)(map(as_torch, value))
+    return value
 
 
 def form_of(function: Callable[..., Any], samples: list[Any]) -> dict[str, Any]:

@@ -211,9 +211,57 @@ def with_dict(n: int) -> Any:
     return {"a": n}
 
 
-def with_lambda(n: int) -> Any:
-    twice = lambda x: 2 * x  # noqa: E731
-    return twice(n)
+KEYS, NAMES = {"a": 1}, ["a"]
+
+
+@dataclass
+class Halved:
+    x: float
+
+    def __post_init__(self) -> None:
+        self.x /= 2
+
+
+def with_code_at_birth(n: int) -> Any:
+    return Halved(n).x
+
+
+def with_maximum(x: Any) -> Any:
+    return max(x, 2 * x)
+
+
+def with_text(n: int) -> Any:
+    return f"{n}"
+
+
+def with_texts_added(text: str) -> Any:
+    return text + "b"
+
+
+def with_missing_key(text: str) -> Any:
+    return KEYS[text]
+
+
+def with_shared_list(n: int) -> Any:
+    NAMES.append("b")
+    return n
+
+
+def with_nonlocal(n: int) -> Any:
+    def more() -> None:
+        nonlocal n
+        n += 1
+
+    more()
+    return n
+
+
+def with_loop_over_text(text: str) -> Any:
+    return [one == "a" for one in text]
+
+
+def with_length_of_text(text: str) -> Any:
+    return len(text)
 
 
 def with_try(n: int) -> Any:
@@ -232,16 +280,6 @@ def with_set(n: int) -> Any:
     for one in {n}:
         n += one
     return n
-
-
-def with_starred(items: list[int]) -> Any:
-    first, *others = items
-    return first, others
-
-
-def with_starred_tuple(n: int) -> Any:
-    pair = (n, 2)
-    return [*pair, 3]
 
 
 def with_random(n: int) -> Any:
@@ -265,20 +303,12 @@ def with_stack_turned(items: list[Any]) -> Any:
     return torch.stack(items).T @ items[0]
 
 
-def with_isinstance(n: int) -> Any:
-    return 1 if isinstance(n, int) else 2
-
-
 def with_item_of_dict(given: Any) -> Any:
     return given["a"]
 
 
 def with_loop_over_tensor(x: Any) -> Any:
     return [one + 1 for one in x]
-
-
-def with_whole_numbers(x: Any) -> Any:
-    return x.tolist()
 
 
 def with_shared_tensor(x: Any) -> Any:
@@ -300,11 +330,6 @@ def with_tensor_of_instance(x: Any) -> Any:
     return x
 
 
-def with_list_in_place(items: list[int]) -> Any:
-    items += [1]
-    return items
-
-
 def with_out(x: Any) -> Any:
     return torch.add(x, x, out=x)
 
@@ -321,10 +346,6 @@ def with_module_chosen(n: int) -> Any:
 def with_record_apart(pair: Pair) -> Any:
     first, second = pair
     return first, second
-
-
-def with_slice_in_steps(items: list[int]) -> Any:
-    return items[::2]
 
 
 def with_order_between(n: int) -> Any:
@@ -357,31 +378,37 @@ def with_unknown_name(n: int) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
-    "a dict": (with_dict, [1], "dict `{'a': n}`; allowed: functions"),
-    "a lambda": (with_lambda, [1], "lambda `lambda x: 2 * x`; allowed"),
+    "a dict": (with_dict, [1], "dict `{'a': n}`; allowed: a dict that the file has as a constant"),
+    "a text that is made": (with_text, [1], "allowed: texts that the program has, which are compared"),
+    "texts that are added": (with_texts_added, ["a"], "computes with texts; allowed: ==, !="),
+    "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
+    "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
+    "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
+    "a loop over a text": (with_loop_over_text, ["ab"], "a loop over text"),
+    "the length of a text": (with_length_of_text, ["ab"], "len of a text; allowed: of numbers, lists"),
+    "an object of a class with code": (
+        with_code_at_birth,
+        [1],
+        "has __post_init__; allowed: dataclasses without",
+    ),
+    "a maximum of tensors": (with_maximum, [torch.ones(())], "write torch.maximum, or item()"),
     "try": (with_try, [1], "try"),
     "print": (with_print, [1], "calls 'print'; a program computes results"),
     "a set": (with_set, [1], "set"),
-    "a starred target": (with_starred, [[1, 2, 3]], "2 names for 3 values"),
-    "a starred tuple": (with_starred_tuple, [1], "* of a tuple of 2; allowed: of lists"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),
     "a change in place": (with_in_place, [torch.ones(2)], "add_ changes a tensor in place; allowed: add"),
     "a list in tensor code": (with_list_of_any_length, [[torch.ones(2)]], "go over a list by a loop"),
     "a stack as result": (with_stack_as_result, [[torch.ones(2)]], "return the list, and stack it outside"),
     "a stack turned": (with_stack_turned, [[torch.ones(2)]], "T of a stack of any length; allowed: sum"),
-    "isinstance": (with_isinstance, [1], "give objects a field that says which they are"),
     "an item of a dict": (with_item_of_dict, [{"a": 1}], "reads an item of a dict; allowed: of lists"),
     "a loop over a tensor": (with_loop_over_tensor, [torch.ones(2)], "a loop over a tensor float32[2]"),
-    "whole numbers": (with_whole_numbers, [torch.arange(3)], "give the instance a list of them"),
     "a shared tensor": (with_shared_tensor, [torch.ones(2)], "something else may have too; write x = x + y"),
     "a view": (with_view, [torch.ones(2)], "something else may have too"),
     "a tensor of the instance": (with_tensor_of_instance, [torch.ones(2)], "something else may have too"),
-    "a list in place": (with_list_in_place, [[1]], "write extend, or x = x + y"),
     "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
     "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
     "a module that is chosen": (with_module_chosen, [1, 2], "calls what a value chooses; name the function"),
     "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
-    "a slice in steps": (with_slice_in_steps, [[1, 2]], "allowed: [::-1] of lists"),
     "two shapes": (
         with_two_shapes,
         [torch.ones(2), torch.ones(3)],

@@ -1,4 +1,4 @@
-"""Programs of many kinds: run by the interpreter, kernels by PyTorch, beside eager ones."""
+"""Programs of many kinds, beside eager ones: by the machine in C and by the interpreter, kernels by PyTorch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 from needs import of_extra
-from program_runs import PlanRun, assert_same
+from program_runs import PlanRun, as_torch, assert_same, native_program
+
+from dietcode.errors import ProgramError
+from dietcode.programs.interpreter import InstanceError
 
 from dietcode.programs.modeling import model_of
 from dietcode.programs.planning import plan_program
@@ -16,13 +19,19 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
 import everyday_programs  # noqa: E402  (it needs PyTorch)
 import further_programs  # noqa: E402
+import idiomatic_programs  # noqa: E402
 import varied_programs  # noqa: E402
 
-PROGRAMS = {**varied_programs.PROGRAMS, **everyday_programs.PROGRAMS, **further_programs.PROGRAMS}
+PROGRAMS: dict[str, Any] = {
+    **varied_programs.PROGRAMS,
+    **everyday_programs.PROGRAMS,
+    **further_programs.PROGRAMS,
+    **idiomatic_programs.PROGRAMS,
+}
 # What these say is in others too, or in tests of plain Python.
 LONG = {
     *("beam_free_search", "chart_parser", "hierarchical_documents", "mutual_recursion", "neural_modules"),
-    *("several_dtypes", "sequence_to_sequence"),
+    *("several_dtypes", "sequence_to_sequence", "variants_by_methods", "usual_attention"),
 }
 
 
@@ -31,11 +40,30 @@ LONG = {
 )
 def test_a_program_computes_what_its_text_says(name: str) -> None:
     torch.manual_seed(0)
-    program, samples = PROGRAMS[name]()
+    program, samples, *further = PROGRAMS[name]()
+    given = [*samples, *(further[0] if further else [])]
     recording = Recording(program.function, program.bound)
-    wanted = [program.eager(*recording.instance(one)) for one in samples]
+    wanted = [_eager(program, recording.instance(one)) for one in given]
     model, weights = model_of(program, samples, name)
-    run = PlanRun(plan_program(model, {}), weights)
-    found = run.form_run().run([recording.instance(one) for one in samples])
-    for own, right in zip(found, wanted, strict=True):
-        assert_same(own, right, of_tensors=True)
+    plan = plan_program(model, {})
+    instances = [recording.instance(one) for one in given]
+    compiled = native_program(plan, weights)(
+        [tuple(one) if len(one) > 1 else one[0] for one in instances], errors="return"
+    )
+    interpreted = PlanRun(plan, weights).form_run().run([recording.taken(one) for one in given])
+    for own, other, right in zip(compiled, interpreted, wanted, strict=True):
+        if isinstance(right, Exception):
+            assert isinstance(own, ProgramError)
+            assert isinstance(other, InstanceError)
+        else:
+            assert_same(as_torch(own), right, of_tensors=True)
+            assert_same(other, right, of_tensors=True)
+    assert not all(isinstance(one, Exception) for one in wanted)
+
+
+def _eager(program: Any, instance: list[Any]) -> Any:
+    """Return what a program gives, or how it fails."""
+    try:
+        return program.eager(*instance)
+    except (KeyError, IndexError, ValueError) as error:
+        return error

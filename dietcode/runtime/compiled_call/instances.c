@@ -178,7 +178,8 @@ static int write_other(Writer *w, Words *words, PyObject *value, int from_place)
   PyObject *kept, *said = PyObject_CallFunctionObjArgs(w->other, value, NULL);
   if (said && PyArg_ParseTuple(said, "LLOp", &kind, &number, &kept, &is_torch)) {
     w->beside_torch |= is_torch;
-    if (kind == K_RECORD || kind == K_LIST || kind == K_TUPLE) status = write_object(w, words, value, kind, from_place);
+    if (kind == K_LIST && kept != Py_None) status = write_object(w, words, kept, kind, 0); /* what a tensor is as */
+    else if (kind == K_RECORD || kind == K_LIST || kind == K_TUPLE) status = write_object(w, words, value, kind, from_place);
     else if ((kind & 255) == K_TENSOR) status = add_tensor(w, words, value, kept, kind >> TYPE_SHIFT, number);
     else if (kind == K_TEXT) status = write_text(w, words, kept);
     else status = push(words, kind, number);

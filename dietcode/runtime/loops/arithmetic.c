@@ -25,30 +25,50 @@ static FailureKind give_bool(Value *out, int truth) {
   return FINE;
 }
 
-FailureKind truth_of(const Value *v, int *truth) {
+FailureKind truth_of(const Workplace *w, const Value *v, int *truth) {
   switch (v->kind) {
     case V_NONE: *truth = 0; return FINE;
     case V_BOOL: case V_INT: *truth = v->i != 0; return FINE;
     case V_FLOAT: *truth = v->f != 0; return FINE;
     case V_TUPLE: case V_LIST: *truth = v->object->length != 0; return FINE;
+    case V_TEXT: *truth = v->i != w->machine->empty_text; return FINE;
     case V_RECORD: *truth = 1; return FINE;
-    default: return F_KINDS; /* a tensor's is asked for by "value", and what text says is not known */
+    default: return F_KINDS; /* a tensor's is asked for by "value" */
   }
 }
 
-FailureKind apply_unary(int32_t op, const Value *a, Value *out) {
+static FailureKind whole_of(const Value *a, double whole, Value *out) {
+  if (a->kind != V_FLOAT) return give_int(out, a->i);
+  if (isnan(a->f) || isinf(a->f)) return F_DOMAIN;
+  if (!(whole > -9223372036854777856.0 && whole < 9223372036854775808.0)) return F_OVERFLOW;
+  return give_int(out, (int64_t)whole);
+}
+
+/* Python's math: no infinity of finite numbers, and no NaN but of a NaN. */
+static FailureKind give_of_math(Value *out, double given, double found) {
+  if (isnan(found) && !isnan(given)) return F_DOMAIN;
+  return isinf(found) && !isinf(given) ? F_OVERFLOW : give_float(out, found);
+}
+
+FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out) {
   int truth;
   if (op == U_NOT || op == U_BOOL) {
-    FailureKind problem = truth_of(a, &truth);
+    FailureKind problem = truth_of(w, a, &truth);
     return problem ? problem : give_bool(out, op == U_BOOL ? truth : !truth);
   }
   if (!is_number(a)) return F_KINDS;
-  if (op == U_FLOAT) return give_float(out, as_float(a));
-  if (op == U_INT) {
-    if (a->kind != V_FLOAT) return give_int(out, a->i);
-    if (isnan(a->f) || isinf(a->f)) return F_DOMAIN;
-    if (!(a->f > -9223372036854777856.0 && a->f < 9223372036854775808.0)) return F_OVERFLOW;
-    return give_int(out, (int64_t)a->f);
+  double number = as_float(a);
+  switch (op) {
+    case U_FLOAT: return give_float(out, number);
+    case U_INT: return whole_of(a, number, out);
+    case U_ROUND: return whole_of(a, nearbyint(number), out); /* halves to even */
+    case U_FLOOR: return whole_of(a, floor(number), out);
+    case U_CEIL: return whole_of(a, ceil(number), out);
+    case U_INVERT: return a->kind == V_FLOAT ? F_KINDS : give_int(out, ~a->i);
+    case U_SQRT: return give_of_math(out, number, sqrt(number));
+    case U_EXP: return give_of_math(out, number, exp(number));
+    case U_LOG: return number == 0 ? F_DOMAIN : give_of_math(out, number, log(number));
+    default: break;
   }
   if (a->kind == V_FLOAT) return give_float(out, op == U_NEG ? -a->f : fabs(a->f));
   if (op == U_ABS && a->i >= 0) return give_int(out, a->i);
@@ -106,6 +126,25 @@ static FailureKind equal(const Value *a, const Value *b, int nested, int *result
   return FINE;
 }
 
+/* -1, 0, 1, or 2 for what is not ordered: items decide in turn, then lengths. */
+static FailureKind compare(const Value *a, const Value *b, int nested, int *order) {
+  if (is_number(a) && is_number(b)) {
+    *order = compare_numbers(a, b);
+    return FINE;
+  }
+  if (a->kind != b->kind || (a->kind != V_TUPLE && a->kind != V_LIST)) return F_KINDS;
+  if (nested == MAX_NESTED) return F_NESTED;
+  int64_t first = a->object->length, second = b->object->length;
+  for (int64_t i = 0; i < first && i < second; i++) {
+    int is_equal;
+    FailureKind problem = equal(&a->object->items[i], &b->object->items[i], nested + 1, &is_equal);
+    if (problem) return problem;
+    if (!is_equal) return compare(&a->object->items[i], &b->object->items[i], nested + 1, order);
+  }
+  *order = first < second ? -1 : first > second;
+  return FINE;
+}
+
 static FailureKind join(Workplace *w, const Value *a, const Value *b, Value *out) {
   int64_t first = a->object->length, second = b->object->length;
   Object *made = new_object(w, first + second, 0);
@@ -124,6 +163,21 @@ static FailureKind int_power(int64_t base, int64_t exponent, Value *out) {
     if (exponent && __builtin_mul_overflow(base, base, &base)) return F_OVERFLOW;
   }
   return give_int(out, result);
+}
+
+static FailureKind on_bits(int32_t op, const Value *a, const Value *b, Value *out) {
+  int64_t x = a->i, y = b->i;
+  switch (op) {
+    case B_SHIFT_RIGHT:
+      if (y < 0) return F_DOMAIN;
+      return give_int(out, y > 63 ? -(x < 0) : x >> y);
+    case B_SHIFT_LEFT:
+      if (y < 0) return F_DOMAIN;
+      if (x && (y > 62 || x > INT64_MAX >> y || x < INT64_MIN >> y)) return F_OVERFLOW;
+      return give_int(out, x ? x * ((int64_t)1 << y) : 0);
+    default: x = op == B_AND ? x & y : op == B_OR ? x | y : x ^ y;
+  }
+  return a->kind == V_BOOL && b->kind == V_BOOL ? give_bool(out, x != 0) : give_int(out, x);
 }
 
 static FailureKind on_ints(int32_t op, int64_t a, int64_t b, Value *out) {
@@ -179,9 +233,10 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
     return problem ? problem : give_bool(out, op == B_EQ ? result : !result);
   }
   if (op == B_ADD && a->kind == b->kind && (a->kind == V_TUPLE || a->kind == V_LIST)) return join(w, a, b, out);
-  if (!is_number(a) || !is_number(b)) return F_KINDS;
-  if (op >= B_MIN) {
-    int order = compare_numbers(a, b);
+  if (op >= B_MIN && op < B_AND) {
+    int order;
+    FailureKind problem = compare(a, b, 0, &order);
+    if (problem) return problem;
     switch (op) {
       case B_MIN: *out = order == 1 ? *b : *a; return FINE;
       case B_MAX: *out = order == -1 ? *b : *a; return FINE;
@@ -191,6 +246,37 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
       default: return give_bool(out, order == 1 || order == 0);
     }
   }
+  if (!is_number(a) || !is_number(b)) return F_KINDS;
+  if (op >= B_AND) return is_integer(a) && is_integer(b) ? on_bits(op, a, b, out) : F_KINDS;
   if (is_integer(a) && is_integer(b) && op != B_DIV && !(op == B_POW && b->i < 0)) return on_ints(op, a->i, b->i, out);
   return on_floats(op, as_float(a), as_float(b), out);
+}
+
+/* ---- Constants by constants ---- */
+
+static int order_of(const Value *v) { return is_number(v) ? V_INT : v->kind; }
+
+/* Less than, equal to or more than 0, as keys are sorted: None, then numbers, then texts by their numbers. */
+static int compare_keys(const Value *a, const Value *b) {
+  int order = order_of(a) - order_of(b);
+  if (order || a->kind == V_NONE) return order;
+  return is_number(a) ? compare_numbers(a, b) : a->i < b->i ? -1 : a->i > b->i;
+}
+
+FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found) {
+  *found = NULL;
+  if (key->kind == V_TUPLE || (key->kind == V_FLOAT && isnan(key->f))) return FINE; /* no key is one */
+  if (key->kind != V_NONE && key->kind != V_TEXT && !is_number(key)) return F_KINDS;
+  int64_t low = 0, high = lookup->length;
+  while (low < high) {
+    int64_t middle = (low + high) / 2;
+    int order = compare_keys(&m->constants[lookup->keys[middle]], key);
+    if (order == 0) {
+      *found = &m->constants[lookup->values[middle]];
+      return FINE;
+    }
+    if (order < 0) low = middle + 1;
+    else high = middle;
+  }
+  return FINE;
 }

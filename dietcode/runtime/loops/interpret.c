@@ -4,7 +4,7 @@
 #include <string.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
-enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, MAX_OPERANDS = 64 };
+enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, MAX_OPERANDS = 64, NUM_KINDS = 16 /* records follow */ };
 static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
 /* ---- Limits ---- */
@@ -127,7 +127,7 @@ static FailureKind take_number(const Workplace *w, const Value *given, int32_t a
     if (type->is_int) number = (Value){.kind = V_INT, .i = *(const int32_t *)elements_of(w, given)};
     else number = (Value){.kind = V_FLOAT, .f = *(const float *)elements_of(w, given)};
   }
-  return number.kind == V_INT || number.kind == V_FLOAT || number.kind == V_BOOL ? apply_unary(as, &number, out) : F_KINDS;
+  return number.kind == V_INT || number.kind == V_FLOAT || number.kind == V_BOOL ? apply_unary(w, as, &number, out) : F_KINDS;
 }
 
 /* Where a tensor's first largest element is, which is one that is no number if there is; or all elements as a list. */
@@ -176,12 +176,12 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
       case I_JUMP: pc = i->a; break;
       case I_ELSE:
         if (r[i->a].kind == V_BOOL) truth = r[i->a].i != 0;
-        else if ((problem = truth_of(&r[i->a], &truth)) != FINE) failure.b = r[i->a].kind;
+        else if ((problem = truth_of(w, &r[i->a], &truth)) != FINE) failure.b = r[i->a].kind;
         if (!problem && !truth) pc = i->b;
         break;
       case I_UNARY:
         failure.a = i->b, failure.b = r[i->a].kind;
-        problem = apply_unary(i->b, &r[i->a], &r[i->d]);
+        problem = apply_unary(w, i->b, &r[i->a], &r[i->d]);
         break;
       case I_BINARY: {
         const Value *a = &r[i->a], *b = &r[i->b];
@@ -332,6 +332,23 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         break;
       }
       case I_RAISE: problem = F_RAISED, failure.a = i->a; break;
+      case I_KIND:
+        r[i->d] = (Value){.kind = V_INT, .i = r[i->a].kind == V_RECORD ? NUM_KINDS + r[i->a].object->record : r[i->a].kind};
+        break;
+      case I_AS: {
+        Value none = {.kind = V_NONE}, copy = {0};
+        failure.b = r[i->a].kind;
+        if ((problem = cut(w, &r[i->a], &none, &none, &copy)) != FINE || w->ending != DONE) break;
+        copy.kind = i->b;
+        r[i->d] = copy;
+        break;
+      }
+      case I_LOOKUP: {
+        const Value *found;
+        failure.b = r[i->a].kind;
+        if ((problem = look_up(m, &m->lookups[i->b], &r[i->a], &found)) == FINE) r[i->d] = found ? *found : r[i->c];
+        break;
+      }
     }
     if (problem) {
       failure.kind = problem;

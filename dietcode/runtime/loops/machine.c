@@ -93,10 +93,23 @@ static void read_function(Reader *reader, Function *function) {
   for (int64_t k = 0; k < num_lists; k++) function->lists[k] = (int32_t)take(reader);
 }
 
+static void read_lookup(Reader *reader, Lookup *lookup) {
+  int64_t length = take(reader);
+  lookup->keys = make_array(reader, length, sizeof *lookup->keys);
+  lookup->values = make_array(reader, length, sizeof *lookup->values);
+  if (!lookup->keys || !lookup->values) return;
+  lookup->length = length;
+  for (int64_t k = 0; k < length; k++) {
+    lookup->keys[k] = (int32_t)take(reader);
+    lookup->values[k] = (int32_t)take(reader);
+  }
+}
+
 static void read_machine(Reader *reader, Machine *m) {
   m->num_buffers = take(reader);
   m->max_rows = take(reader);
   m->entry = take(reader);
+  m->empty_text = take(reader);
   m->types = take_array(reader, &m->num_types, sizeof *m->types);
   for (int64_t i = 0; i < m->num_types; i++) {
     m->types[i].row_bytes = take(reader);
@@ -122,6 +135,8 @@ static void read_machine(Reader *reader, Machine *m) {
   for (int64_t i = 0; i < m->num_blocks; i++) read_block(reader, &m->blocks[i]);
   m->functions = take_array(reader, &m->num_functions, sizeof *m->functions);
   for (int64_t i = 0; i < m->num_functions; i++) read_function(reader, &m->functions[i]);
+  m->lookups = take_array(reader, &m->num_lookups, sizeof *m->lookups);
+  for (int64_t i = 0; i < m->num_lookups; i++) read_lookup(reader, &m->lookups[i]);
   m->fixed = take_array(reader, &m->num_fixed, sizeof *m->fixed);
   for (int64_t i = 0; i < m->num_fixed; i++) {
     m->fixed[i].buffer = take(reader);
@@ -140,7 +155,8 @@ void free_machine(void *made) {
     free(m->functions[i].code);
     free(m->functions[i].lists);
   }
-  free(m->types), free(m->constants), free(m->tensors), free(m->field_of), free(m->blocks), free(m->functions), free(m->fixed);
+  for (int64_t i = 0; i < m->num_lookups; i++) free(m->lookups[i].keys), free(m->lookups[i].values);
+  free(m->types), free(m->constants), free(m->tensors), free(m->field_of), free(m->blocks), free(m->functions), free(m->lookups), free(m->fixed);
   if (m->program) free_program(m->program);
   free(m);
 }

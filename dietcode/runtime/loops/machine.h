@@ -39,11 +39,13 @@ struct Object { /* a tuple, a list or a record */
 /* As Python numbers them. */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
-  I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES
+  I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
+  I_KIND, I_AS, I_LOOKUP
 } Opcode;
-typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL } Unary;
+typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG } Unary;
 typedef enum {
-  B_ADD, B_SUB, B_MUL, B_DIV, B_FLOOR, B_MOD, B_POW, B_MIN, B_MAX, B_EQ, B_NE, B_LT, B_LE, B_GT, B_GE, B_IS
+  B_ADD, B_SUB, B_MUL, B_DIV, B_FLOOR, B_MOD, B_POW, B_MIN, B_MAX, B_EQ, B_NE, B_LT, B_LE, B_GT, B_GE, B_IS,
+  B_AND, B_OR, B_XOR, B_SHIFT_LEFT, B_SHIFT_RIGHT
 } Binary;
 
 /* What ends an instance; `a`, `b` and `c` of a Failure say more. */
@@ -115,9 +117,15 @@ typedef struct {
   int64_t type, address;
 } FixedTensor;
 
+/* Constants by constants: in the order of `compare_keys`, none of them twice. */
+typedef struct {
+  int64_t length;
+  int32_t *keys, *values; /* numbers of constants */
+} Lookup;
+
 typedef struct {
   int64_t num_types, num_constants, num_tensors, num_records, num_names, num_blocks, num_functions, num_buffers, num_fixed;
-  int64_t max_rows, entry;
+  int64_t num_lookups, max_rows, entry, empty_text;
   TensorType *types;
   Value *constants;
   FixedTensor *tensors;
@@ -125,6 +133,7 @@ typedef struct {
   int32_t *field_of;           /* [records, names], -1 for none */
   Block *blocks;
   Function *functions;
+  Lookup *lookups;
   Temporary *fixed;            /* buffers whose address never changes; the address in place of bytes */
   Program *program;
 } Machine;
@@ -225,9 +234,10 @@ void free_arena(Workplace *w);
 int64_t now(void);
 
 /* arithmetic.c: FINE, or what is wrong */
-FailureKind apply_unary(int32_t op, const Value *a, Value *out);
+FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
-FailureKind truth_of(const Value *value, int *truth);
+FailureKind truth_of(const Workplace *w, const Value *value, int *truth);
+FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found); /* or NULL */
 
 /* fibers.c */
 void enqueue(Queue *queue, Fiber *fiber);

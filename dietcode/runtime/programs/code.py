@@ -15,6 +15,9 @@ An instruction is one of
     ["block", [d…], k, [a…]]  ["raise", k]
     ["value", d, a, "float", "int" or "bool"]    a tensor's only element; this and the next two wait for it
     ["argmax", d, a]  ["values", d, a]           where the first largest element is; all elements as a list
+    ["kind", d, a]                               the kind of a value, or `RECORD_KINDS` and its record
+    ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
+    ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
 
 where d, a, b and c are registers, and all else are numbers of what the program lists. A result of a block
 that nobody reads may be written to -1, which is no register.
@@ -31,12 +34,31 @@ OPERATIONS = (
     *("const", "tensor", "move", "unary", "binary", "jump", "else", "call", "return", "tuple", "list"),
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
-    *("raise", "argmax", "values"),
+    *("raise", "argmax", "values", "kind", "as", "lookup"),
 )
-UNARY = ("neg", "not", "abs", "int", "float", "bool")
-BINARY = ("+", "-", "*", "/", "//", "%", "**", "min", "max", "==", "!=", "<", "<=", ">", ">=", "is")
+UNARY = (
+    "neg",
+    "not",
+    "abs",
+    "int",
+    "float",
+    "bool",
+    "invert",
+    "round",
+    "floor",
+    "ceil",
+    "sqrt",
+    "exp",
+    "log",
+)
+BINARY = (
+    *("+", "-", "*", "/", "//", "%", "**", "min", "max", "==", "!=", "<", "<=", ">", ">=", "is"),
+    *("&", "|", "^", "<<", ">>"),
+)
+SEQUENCES = {"tuple": 5, "list": 6}  # as the machine numbers kinds
+RECORD_KINDS = 16  # the kind of a record is this and its number
 MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
-_WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool")}
+_WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool"), "sequence": tuple(SEQUENCES)}
 _CHANGING = {"put", "append", "pop", "setfield"}
 _LAST = ("return", "jump", "raise")
 # What follows an operation, and the field of the machine's instruction that it goes to.
@@ -68,6 +90,9 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "raise": (("text", "a"),),
     "argmax": (("register", "d"), ("register", "a")),
     "values": (("register", "d"), ("register", "a")),
+    "kind": (("register", "d"), ("register", "a")),
+    "as": (("register", "d"), ("sequence", "b"), ("register", "a")),
+    "lookup": (("register", "d"), ("register", "a"), ("lookup", "b"), ("register", "c")),
 }
 
 
@@ -112,7 +137,7 @@ class Surroundings:
     ----------
     counts : dict of str to int
         How many there are of each sort of thing: ``constant``, ``tensor``, ``record``, ``name``, ``block``,
-        ``function``.
+        ``function``, ``lookup``.
     texts : frozenset of int
         The constants that are texts.
     parameters : tuple of int
@@ -191,6 +216,8 @@ def _operand(sort: str, value: Any, limits: Mapping[str, int]) -> Any:
     if sort in _WORDS:
         if value not in _WORDS[sort]:
             raise ValueError(f"{sort} {str(value)[:20]!r}; allowed: {' '.join(_WORDS[sort])}")
+        if sort == "sequence":
+            return SEQUENCES[value]
         return (BINARY if sort == "binary" else UNARY).index(value)
     return whole(value, 0, limits["constant" if sort == "text" else sort] - 1, sort)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dietcode.errors import ModelError
 from dietcode.graph.program_model import ProgramModel
 from dietcode.runtime.programs.code import MAX_REGISTERS, Surroundings, read_function, whole
+from dietcode.runtime.programs.plan import lookup_of
 from dietcode.workload.text import one_line
 
 
@@ -21,12 +22,14 @@ def check_form(model: ProgramModel) -> None:
     counts = {key: len(form[f"{key}s"]) for key in ("constant", "tensor", "record", "name", "function")}
     try:
         around = Surroundings(
-            {**counts, "block": len(model.blocks)},
+            {**counts, "block": len(model.blocks), "lookup": len(form["lookups"])},
             frozenset(at for at, one in enumerate(form["constants"]) if isinstance(one, str)),
             tuple(whole(one["parameters"], 0, MAX_REGISTERS, "parameters") for one in functions),
             tuple(len(one["fields"]) for one in form["records"]),
             tuple((len(one.operands), len(one.results)) for one in model.blocks),
         )
+        for one in form["lookups"]:
+            lookup_of(one, form["constants"])
         for one in functions:
             read_function(one, around)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:

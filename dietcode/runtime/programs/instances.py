@@ -183,19 +183,15 @@ class InstanceEncoder:
         if not is_torch and not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
             return None
         dtype, shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
-        wanted = "int32" if dtype == "int64" else dtype
-        type_ = self._types.get((np.dtype(wanted), shape)) if wanted in ("int32", "float32") else None
+        if shape and dtype in ("int32", "int64"):  # programs have whole numbers one by one
+            return LIST, 0, value.tolist(), is_torch
+        type_ = self._types.get((np.dtype(dtype), shape)) if dtype == "float32" else None
         if type_ is None and (shape or not dtype.startswith("int")):
             allowed = ", ".join(map(str, self._plan.types))
             raise TensorError(f"a tensor {dtype}[{', '.join(map(str, shape))}]; allowed: {allowed}")
         own, _ = input_array("a tensor", value, TensorType(dtype, tuple(map(Extent.of, shape))))
         if not shape and own.dtype.kind == "i":
             return INT, int(own), None, is_torch
-        if wanted != dtype:
-            narrow = own.astype(np.int32)
-            if not np.array_equal(narrow, own):
-                raise TensorError("a tensor int64 with a number beyond 32 bits; allowed: int32")
-            own = narrow
         return TENSOR | (type_ or 0) << _TYPE_SHIFT, address_of(own), own, is_torch
 
 
@@ -255,7 +251,7 @@ class _InstanceWriter:
         kind, number, kept, is_torch = self._encoder.other(value)
         self._beside_torch |= is_torch
         if kind in (RECORD, LIST, TUPLE):
-            number = self._numbered(value)
+            number = self._numbered(value if kept is None else kept)
         elif kind & 255 == TENSOR:
             number = self._tensor(value, kind >> _TYPE_SHIFT, number, kept)
         elif kind == TEXT:

@@ -49,7 +49,7 @@ def load_program(
         for step in block.steps:
             if isinstance(step, KernelStep):
                 _check_ranges(path, plan, block, step, libraries[step.digest])
-        for operand, rows in _tables_of_ids(path, plan, block, libraries):
+        for operand, rows in tables_of_ids(path, plan, block, libraries):
             limits[number, operand] = min(rows, limits.get((number, operand), rows))
     kernels = load_kernels(plan, libraries, weights or folder / WEIGHTS)
     return LoadedProgram(folder, manifest, plan, kernels, limits)
@@ -67,7 +67,7 @@ def _check_ranges(
             raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
 
 
-def _tables_of_ids(
+def tables_of_ids(
     path: Path, plan: ProgramPlan, block: BlockPlan, libraries: Mapping[str, Library]
 ) -> Iterator[tuple[int, int]]:
     """Return the operands that are numbers of a table's rows, with how many rows it has.

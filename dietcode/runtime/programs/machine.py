@@ -66,7 +66,7 @@ class NativeMachine(LoopBuffers):
 
     def _integers(self, blocks: Sequence[int]) -> list[int]:
         plan = self._plan
-        found = [self._num_buffers, plan.max_rows, plan.entry, len(plan.types)]
+        found = [self._num_buffers, plan.max_rows, plan.entry, plan.constants.index(""), len(plan.types)]
         for type_ in plan.types:
             found += [row_bytes(type_), type_.num_elements.constant, int(type_.dtype == "int32")]
         found += [len(plan.constants), *(n for one in plan.constants for n in constant_words(plan, one))]
@@ -78,6 +78,7 @@ class NativeMachine(LoopBuffers):
             found += [fields.index(name) if name in fields else -1 for name in plan.names]
         found += [len(plan.blocks), *blocks]
         found += [len(plan.functions), *(number for one in plan.functions for number in one.integers)]
+        found += [len(plan.lookups), *(n for one in plan.lookups for n in _lookup_words(plan, one))]
         found += [len(self._fixed), *(number for pair in self._fixed.items() for number in pair)]
         return found
 
@@ -144,6 +145,18 @@ class NativeMachine(LoopBuffers):
         rule = self._plan.blocks[block].rules[read.value]
         shape = tuple(linear(extent, self._plan.max_rows) for extent in read.shape)
         return LoopTensor(self._buffer(block, read.value), np.dtype(rule.dtype), shape, WHOLE)
+
+
+def _lookup_words(plan: ProgramPlan, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return how many pairs there are, and the pairs as the machine searches them."""
+
+    def order(pair: tuple[int, int]) -> tuple[int, float]:
+        key = plan.constants[pair[0]]
+        if isinstance(key, str):
+            return 2, constant_words(plan, key)[1]
+        return (0, 0) if key is None else (1, key)
+
+    return [len(pairs), *(number for pair in sorted(pairs, key=order) for number in pair)]
 
 
 def constant_words(plan: ProgramPlan, value: bool | int | float | str | None) -> tuple[int, int]:

@@ -5,6 +5,7 @@
      "records": [{"name", "fields"}],             objects with these attributes
      "names": [text],                             of attributes
      "constants": [null, true, 3, 0.5, "text"],
+    "lookups": [[[k, k], …]],                    what a constant is looked up in: keys and values
      "tensors": [{"value", "type"}],              weights, or what follows from them
      "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "load": [step],
                  "steps": [step]}],
@@ -105,6 +106,7 @@ class ProgramPlan:
     records: tuple[tuple[str, tuple[str, ...]], ...]
     names: tuple[str, ...]
     constants: tuple[bool | int | float | str | None, ...]
+    lookups: tuple[tuple[tuple[int, int], ...], ...]
     tensors: tuple[tuple[str, int], ...]
     blocks: tuple[BlockPlan, ...]
     functions: tuple[FunctionCode, ...]
@@ -182,6 +184,9 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     if len(records) * len(names) > _MOST_FIELDS:
         raise ValueError(f"{len(records)} records and {len(names)} names")
     constants = tuple(_constant(one) for one in _listed(data, "constants"))
+    if "" not in constants:  # the machine has to know it
+        constants = (*constants, "")
+    lookups = tuple(lookup_of(one, constants) for one in data.get("lookups", ()))
     weights, values = read_types(data["weights"]), read_types(data["values"])
     load = _read_load(_listed(data, "blocks"))
     fixed = {name for step in load for name in step.results} | set(weights)
@@ -192,8 +197,13 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     functions = _listed(data, "functions")
     around = Surroundings(
         {
-            **{"constant": len(constants), "tensor": len(_listed(data, "tensors")), "record": len(records)},
+            **{
+                "constant": len(_listed(data, "constants")),
+                "tensor": len(_listed(data, "tensors")),
+                "record": len(records),
+            },
             **{"name": len(names), "block": len(blocks), "function": len(functions)},
+            "lookup": len(lookups),
         },
         frozenset(number for number, one in enumerate(constants) if isinstance(one, str)),
         tuple(whole(one["parameters"], 0, 4096, "parameters") for one in functions),
@@ -208,6 +218,7 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         records,
         names,
         constants,
+        lookups,
         tuple((str(one["value"]), _type_number(one["type"], types)) for one in data["tensors"]),
         blocks,
         tuple(read_function(one, around) for one in functions),
@@ -239,6 +250,19 @@ def _constant(value: Any) -> bool | int | float | str | None:
     if value is None or isinstance(value, bool | str | float):
         return value
     raise ValueError(f"a constant {str(value)[:40]!r}")
+
+
+def lookup_of(data: Any, constants: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of a table of constants; raises ValueError for keys that are equal or no number."""
+    pairs = [
+        tuple(whole(one, 0, len(constants) - 1, "constant of a lookup") for one in pair) for pair in data
+    ]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("a lookup of what are no pairs")
+    keys = [constants[pair[0]] for pair in pairs]
+    if len(set(keys)) < len(keys) or any(key != key for key in keys):
+        raise ValueError("a lookup has a key twice, or one that is no number")
+    return tuple((key, value) for key, value in pairs)
 
 
 def _tensor_type(data: Mapping[str, Any]) -> TensorType:

@@ -1,0 +1,55 @@
+"""Classes of objects, and which kinds of the machine's values are of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dietcode.runtime.programs.code import RECORD_KINDS
+from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, TENSOR, TEXT, TUPLE
+
+_BUILTIN: dict[type, int] = {
+    type(None): NONE,
+    bool: BOOL,
+    int: INT,
+    float: FLOAT,
+    str: TEXT,
+    tuple: TUPLE,
+    list: LIST,
+}
+
+
+def types_of(given: Any) -> tuple[type, ...] | None:
+    """Return the types that the second argument of ``isinstance`` names; None where it is none."""
+    if isinstance(given, tuple):
+        parts = [types_of(one) for one in given]
+        return None if any(one is None for one in parts) else tuple(t for one in parts for t in one or ())
+    members = getattr(given, "__args__", None)
+    if members is not None and not isinstance(given, type):  # int | None, Union[int, None]
+        return types_of(tuple(members))
+    return (given,) if isinstance(given, type) else None
+
+
+def kinds_of(types: tuple[type, ...], classes: Mapping[str, type]) -> list[int]:
+    """Return the kinds of values, as the machine numbers them, that are of some types.
+
+    Parameters
+    ----------
+    types : tuple of type
+    classes : mapping of str to type
+        Of the program's records, in their order.
+    """
+    return sorted(set(_kinds(types, classes)))
+
+
+def _kinds(types: tuple[type, ...], classes: Mapping[str, type]) -> Iterator[int]:
+    import torch
+
+    for own, kind in _BUILTIN.items():
+        if issubclass(own, types):
+            yield kind
+    if issubclass(torch.Tensor, types):
+        yield TENSOR
+    for number, own in enumerate(classes.values()):
+        if issubclass(own, types):
+            yield RECORD_KINDS + number

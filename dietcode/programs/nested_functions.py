@@ -1,0 +1,120 @@
+"""Functions that are written within a function: they become functions beside it, which are given what they read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(eq=False)
+class NestedFunction:
+    """A function that is written within another one.
+
+    Attributes
+    ----------
+    tree : FunctionDef
+        Its last parameters are the variables of the outer function that it reads; calls pass them by name.
+    outer : FunctionSource
+        Of the outer function.
+    """
+
+    tree: ast.FunctionDef
+    outer: Any
+    read: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Be named as functions are."""
+        own = self.outer.function
+        self.__name__, self.__module__ = self.tree.name, own.__module__
+        self.__qualname__ = f"{own.__qualname__}.<locals>.{self.tree.name}"
+        self.__globals__ = own.__globals__
+
+    @property
+    def __defaults__(self) -> tuple[Any, ...]:
+        """The values of its last own parameters; raises ValueError for what is no constant."""
+        return tuple(ast.literal_eval(one) for one in self.tree.args.defaults)
+
+
+def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -> dict[str, NestedFunction]:
+    """Take the functions out of a function's text, and return them by name.
+
+    Parameters
+    ----------
+    tree : FunctionDef
+        It is changed: calls of these functions pass the variables that they read.
+    outer : FunctionSource
+        Of the function.
+    variables : mapping
+        The function's own, by name.
+    """
+    found = {one.name: NestedFunction(one, outer) for one in _definitions(tree)}
+    if not found:
+        return {}
+    _Without().visit(tree)
+    own = {name: _names(one.tree) for name, one in found.items()}
+    read = {name: (loads - stores) & set(variables) for name, (loads, stores) in own.items()}
+    changed = True
+    while changed:
+        changed = False
+        for name, (loads, stores) in own.items():
+            more = {one for called in loads & set(found) for one in read[called]} - stores - read[name]
+            read[name] |= more
+            changed |= bool(more)
+    for name, one in found.items():
+        one.read = sorted(read[name])
+        one.tree.args.args += [ast.arg(arg) for arg in one.read]
+    for one in (tree, *(function.tree for function in found.values())):
+        _Passing(found).visit(one)
+        ast.fix_missing_locations(one)
+    return found
+
+
+def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """Return the functions that stand in a function itself, not in one of these."""
+    found: list[ast.FunctionDef] = []
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, ast.FunctionDef):
+            found.append(one)
+        else:
+            waiting = [*ast.iter_child_nodes(one), *waiting]
+    return found
+
+
+def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
+    """Return the names that a function reads, and those that are its own."""
+    loads, stores = set(), {one.arg for one in tree.args.args}
+    for node in (own for statement in tree.body for own in ast.walk(statement)):
+        if isinstance(node, ast.Name):
+            (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)
+        elif isinstance(node, ast.FunctionDef):
+            stores |= {node.name}
+    return loads, stores
+
+
+class _Without(ast.NodeTransformer):
+    """The definitions of one function left out."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if getattr(self, "_is_inside", False):
+            return ast.copy_location(ast.Pass(), node)
+        self._is_inside = True
+        return self.generic_visit(node)
+
+
+class _Passing(ast.NodeTransformer):
+    """Calls of functions with the variables that they read."""
+
+    def __init__(self, functions: Mapping[str, NestedFunction]) -> None:
+        self._functions = functions
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        known = self._functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        for name in known.read if known is not None else ():
+            value = ast.copy_location(ast.Name(name, ast.Load()), node)
+            node.keywords.append(ast.copy_location(ast.keyword(name, value), node))
+        return node
