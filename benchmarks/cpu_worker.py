@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.roofline import Roofline
 from dietcode.bench.compare import bench, spread
 from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.roofline import Roofline
 from dietcode.bench.turns import interleave
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent

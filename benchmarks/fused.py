@@ -20,9 +20,9 @@ import torch
 import dietcode
 from benchmarks.cpu import BUILD, ROOT
 from benchmarks.facts import calm, write
-from benchmarks.roofline import Roofline
 from dietcode.bench.compare import spread
 from dietcode.bench.operator import Operator
+from dietcode.bench.roofline import Roofline
 from dietcode.bench.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from dietcode.bench.disturbance import machine_of, undisturbed
 from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.roofline import Roofline
 from dietcode.bench.turns import (
     BATCH_SECS,
     COMPANY_SECS,
@@ -72,9 +73,10 @@ def bench(
         The record of contract: shape_vars, category, padding_ratio, predicted_gflops, measured_gflops,
         vendor (the fastest path), vendor_gflops, max_rel_error; vendors, with every path; in_company,
         measured_gflops and vendor_gflops where the two take turns call by call, see `take_turns`, None
-        without a vendor; spread, the largest median of repeats over their fastest; and disturbed, why the
-        rates must not become figures, None where they may. With `probes` also bytes, of all tensors once,
-        and probe_secs.
+        without a vendor; spread, the largest median of repeats over their fastest; disturbed, why the
+        rates must not become figures, None where they may; bytes, of all tensors once; and peak_gflops,
+        read_gbytes_per_sec and roof_gflops of `dietcode.bench.roofline.Figures`, read beside it. With
+        `probes` also probe_secs.
     """
     library = load(folder, num_threads=num_threads)
     own = Bench(library, vendors, num_threads, paths)
@@ -213,7 +215,7 @@ class Bench:
     ) -> None:
         self.library, self.operator = library, Operator.of(library.manifest)
         threads = num_threads or int(library.manifest["num_threads"])
-        self.machine = machine_of(threads)
+        self.machine, self.roofline = machine_of(threads), Roofline(threads)
         self.paths = dict(paths or {})
         for vendor in vendors:
             self.paths |= vendor_paths(vendor, self.operator, threads)
@@ -298,6 +300,7 @@ def _record(
 ) -> dict[str, Any]:
     timed = bench_of.time(row["shape_vars"], rounds, probes, until)
     flops = float(row["flops"])
+    roof = bench_of.roofline.read(flops, timed.num_bytes)
     rates = {name: flops / value / 1e9 for name, value in timed.secs.items()}
     company = None
     if timed.in_turns is not None:
@@ -318,9 +321,10 @@ def _record(
         "max_rel_error": timed.error,
         "spread": timed.secs.spread,
         "disturbed": timed.secs.disturbed,
+        "bytes": timed.num_bytes,
+        **asdict(roof),
     }
-    probed = {"bytes": timed.num_bytes, "probe_secs": timed.probe_secs}
-    return found if probes is None else found | probed
+    return found if probes is None else found | {"probe_secs": timed.probe_secs}
 
 
 def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -194,6 +194,7 @@ _BENCH = [
     (TableColumn("vendor", right=True), 9),
     (TableColumn("ratio", right=True), 6),
     (TableColumn("company", rank=3, right=True), 8),
+    (TableColumn("of roof", rank=2, right=True), 7),
     (TableColumn("error", rank=6, right=True), 8),
 ]
 _BENCH_PATH_CELLS = 22
@@ -217,6 +218,7 @@ class BenchTable:
             *(f"{record['measured_gflops']:.0f}", f"{vendor:.0f}" if vendor else "-"),
             _ratio(record) if vendor else "-",
             "-" if not vendor else "?" if record["disturbed"] else f"{in_company(record):.0%}",
+            "?" if record["disturbed"] else f"{record['measured_gflops'] / record['roof_gflops']:.0%}",
             f"{record['max_rel_error']:.1e}",
         ]
         self._line(cells, f"{record['vendor'] or '-'}{' (disturbed)' if record['disturbed'] else ''}")
@@ -249,6 +251,12 @@ class BenchTable:
             mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
             line = f"{mean:.2f}x of the vendor in geometric mean, {min(ratios):.2f}x at worst; {line}"
         self._console.print(line)
+        shares = [r["measured_gflops"] / r["roof_gflops"] for r in records]
+        mean = math.exp(sum(math.log(share) for share in shares) / len(shares))
+        self._console.print(
+            f"of roof: {mean:.0%} of what the machine allowed in geometric mean, {min(shares):.0%} at worst; "
+            f"its peak was {max(r['peak_gflops'] for r in records):.0f} GFLOP/s"
+        )
         if ratios:
             shares = [in_company(r) for r in records if r["vendor_gflops"]]
             mean = math.exp(sum(math.log(share) for share in shares) / len(shares))

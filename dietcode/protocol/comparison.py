@@ -28,6 +28,9 @@ class ComparedInstance(ProtocolModel):
         The largest median of repeats over their fastest.
     disturbed : str or None
         Why the rates must not become figures: what else ran while they were measured; None where they may.
+    peak_gflops, roof_gflops : float or None
+        What the cores gave at most beside it, of multiply-adds in float32, and the roofline at the instance:
+        the lower of the peak and of what reading its tensors once allows.
     """
 
     position: int
@@ -43,6 +46,8 @@ class ComparedInstance(ProtocolModel):
     max_rel_error: float
     spread: float | None = None
     disturbed: str | None = None
+    peak_gflops: float | None = None
+    roof_gflops: float | None = None
     measured_at: datetime
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks.cpu import over, ratio, ratio_to_eager, summary, table
-from benchmarks.roofline import FMA_PEAK, READ_STREAM, Roofline
 from dietcode.bench.compare import bench
-from dietcode.measure.tvm_threads import set_num_threads
+from dietcode.bench.roofline import FMA_PEAK, READ_STREAM, Roofline
 
 
 @pytest.fixture(scope="module")
 def roofline() -> Roofline:
-    threads = len(os.sched_getaffinity(0))
-    set_num_threads(threads)
-    return Roofline(threads)
+    return Roofline(len(os.sched_getaffinity(0)))
 
 
 def test_the_stream_reads_every_element_on_each_pass(roofline: Roofline) -> None:
@@ -57,6 +55,32 @@ def test_probes_are_timed_with_the_paths(roofline: Roofline) -> None:
     assert set(record["probe_secs"]) == {FMA_PEAK, READ_STREAM}
     assert all(secs > 0 for secs in record["probe_secs"].values())
     assert record["vendor"] is None and record["measured_gflops"] > 0
+
+
+def test_a_buffer_larger_than_caches_is_not_made(roofline: Roofline) -> None:
+    """Of tensors that fill memory the bandwidth is that of memory: a part of them tells it."""
+    roofline.probes(1 << 40)
+    assert roofline._data.nbytes < 300 << 20
+
+
+def test_the_peak_is_more_than_a_product_of_numpy_reaches(roofline: Roofline) -> None:
+    """Of those that were taken one after the other; a disturbed one says less than there is."""
+    a = np.ones((512, 512), np.float32)
+    rates, peaks = [], []
+    for _ in range(5):
+        begun = time.perf_counter()
+        a @ a
+        rates.append(2 * 512**3 / (time.perf_counter() - begun) / 1e9)
+        peaks.append(roofline.read(2.0 * 512**3, 3 * 4 * 512**2).peak_gflops)
+    assert max(peaks) > 0.9 * max(rates)
+
+
+def test_every_record_says_what_the_machine_allowed() -> None:
+    from small_libraries import built
+
+    (record,) = bench(built("dense"), [], num_instances=1, rounds=1)
+    assert 0 < record["roof_gflops"] <= record["peak_gflops"] and record["read_gbytes_per_sec"] > 0
+    assert "probe_secs" not in record
 
 
 def row(t: int, measured: float, of_roof: float = 0.5, **vendors: float) -> dict[str, Any]:

@@ -155,7 +155,8 @@ def compared(at: int, rate: float, disturbed: str | None) -> Compared:
     """
     vendor = rate * (0.005 if disturbed else 0.5)
     row = Compared(at, 0.95 * rate, {"onednn": vendor}, "onednn", vendor, 1e-6, utc_now(), 0.9 * rate)
-    return replace(row, spread=1.04, disturbed=disturbed)
+    roof = 2 * row.measured_gflops
+    return replace(row, spread=1.04, disturbed=disturbed, peak_gflops=400.0, roof_gflops=roof)
 
 
 def publish_job(

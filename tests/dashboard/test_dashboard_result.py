@@ -116,6 +116,17 @@ def test_disturbed_readings_are_marked_and_in_no_figure(site: Site) -> None:
     assert "1.90 ×" in lists and "190" not in lists
 
 
+def test_the_roofline_stands_beside_what_was_measured(site: Site) -> None:
+    """Of the calm rows; where nobody read it, neither the figure nor the columns are there."""
+    text = text_of(site.client.get(f"/jobs/{site.jobs['some']}/result").text)
+    assert "50 % geometric mean, 50 % worst peak 400 GFLOP/s of multiply-adds in float32" in text
+    table = text_of(site.client.get("/libraries/some/1/instances").text)
+    assert "roofline" in table and "of roofline" in table and "50%" in table
+    data = site.client.get("/libraries/some/1/result.json").json()["compared"]
+    assert data["roof"] == pytest.approx([2 * rate for rate in data["measured"]], rel=1e-3)
+    assert "roofline" not in site.client.get(f"/jobs/{site.jobs['two']}/result").text
+
+
 def test_what_is_not_there_is_not_found(site: Site) -> None:
     for path in (
         "/libraries/none/1/result",

@@ -1,5 +1,5 @@
 /* Loops over structures: nodes put into the order of their levels, and a library's functions called for range after range
- * of them.
+ * of them; and what the machine gives at most.
  *
  * All memory is the caller's, and comes as addresses: nothing here is looked at that Python has not checked. */
 #ifndef DIETCODE_LOOPS_H
@@ -34,6 +34,13 @@ Program *make_program(const int64_t *description, int64_t length); /* NULL for n
 void free_program(void *program);
 int run_program(const Program *program, const int64_t *addresses, const int64_t *ranges, int64_t num_ranges, int64_t num_nodes,
                 int64_t num_copied);
+
+/* probes.c */
+int64_t probe_lanes(void);  /* floats of a vector */
+int64_t probe_chains(void); /* vectors of a step */
+/* Run multiply-adds, or with data [num_threads, steps, chains, lanes] read it, times over, on so many threads at once; the
+ * sums [num_threads, chains, lanes] are what that gives. 0, or the error's number where a thread cannot be begun. */
+int probe(float *sums, const float *data, int64_t num_threads, int64_t steps, int64_t times);
 
 /* module.c */
 int fail(const char *kind, const char *message);

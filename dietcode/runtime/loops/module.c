@@ -47,6 +47,24 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_place_children(void *self, const TVMFFIAny *arg
   return 0;
 }
 
+/* probe_sizes(facts): facts [2] are the vectors of a step and the floats of a vector. */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_probe_sizes(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)self, (void)result;
+  if (!are_integers(args, num_args, 1)) return fail("TypeError", "probe_sizes: takes one integer");
+  int64_t *facts = address(&args[0]);
+  facts[0] = probe_chains();
+  facts[1] = probe_lanes();
+  return 0;
+}
+
+/* probe(sums, data, num_threads, steps, times): see `probe`; data is 0 for multiply-adds. */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_probe(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)self, (void)result;
+  if (!are_integers(args, num_args, 5)) return fail("TypeError", "probe: takes five integers");
+  int problem = probe(address(&args[0]), address(&args[1]), args[2].v_int64, args[3].v_int64, args[4].v_int64);
+  return problem ? fail("RuntimeError", "probe: a thread cannot be begun") : 0;
+}
+
 static int run(void *program, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)result;
   if (!are_integers(args, num_args, 5)) return fail("TypeError", "a program: takes five integers");

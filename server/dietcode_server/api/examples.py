@@ -112,6 +112,8 @@ COMPARISON: dict[str, Any] = {
             "max_rel_error": 3.1e-7,
             "spread": 1.04,
             "disturbed": None,
+            "peak_gflops": 321.0,
+            "roof_gflops": 321.0,
             "measured_at": _AT,
         }
     ],

@@ -18,7 +18,7 @@ from dietcode_server.dashboard.curves import Fit, fit_of, trade_off
 from dietcode_server.dashboard.reports import FloatArray, Report
 from dietcode_server.store.tables import ComparisonRow
 
-_FORMAT = 2  # of the JSON; part of its address, since browsers keep it forever
+_FORMAT = 3  # of the JSON; part of its address, since browsers keep it forever
 _DIGITS = 4
 _LEVEL = 6
 _DRAWN = ("f_local", "f_spatial", "f_pad", "waves", "predicted", "best", "other")
@@ -50,6 +50,7 @@ def chart_data(report: Report, compared: Sequence[ComparisonRow]) -> dict[str, A
             "vendor": [_rounded(row.vendor_gflops) for row in compared],
             "vendorName": [row.vendor for row in compared],
             "disturbed": [row.disturbed for row in compared],
+            "roof": [_rounded(row.roof_gflops) for row in compared],
         },
         "tradeOff": [
             {

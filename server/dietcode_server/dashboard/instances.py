@@ -75,6 +75,13 @@ _FIGURES = [
     Column("measured", "measured", "GFLOP/s of the built library", ".1f"),
     Column("vendor", "vendor", "GFLOP/s of the vendor's fastest kernel, in the same run", ".1f"),
     Column("ratio", "of vendor", "measured over the vendor's; none where something disturbed it", ".2f"),
+    Column(
+        "roof",
+        "roofline",
+        "GFLOP/s that the machine allowed at most: its peak, or reading the tensors once",
+        ".1f",
+    ),
+    Column("of_roof", "of roofline", "measured over the roofline; none where something disturbed it", ".0%"),
     Column("spread", "spread", "the largest median of repeats over their fastest: 1 where all agree", ".2f"),
     Column("f_local", "f_local", "GFLOP/s of full waves of whole tiles", ".1f"),
     Column("f_spatial", "f_spatial", "what is left by waves that are not full", ".3f"),
@@ -106,6 +113,7 @@ def instance_table(
     figures = dict(report.columns)
     figures["measured"], figures["vendor"] = measured(report, compared)
     figures["ratio"], figures["spread"], disturbed = _trust(report, compared)
+    figures["roof"], figures["of_roof"] = _roofs(report, compared)
     variables = [Column(f"var-{name}", name, form="d") for name in report.variables]
     shown = [c for c in _FIGURES if np.isfinite(figures[c.name]).any()]
     columns = [*variables, Column("category", "category", "what the dispatch rule answers", "d"), *shown]
@@ -149,6 +157,17 @@ def _trust(
             if row.vendor_gflops and not row.disturbed:
                 ratios[row.position] = row.measured_gflops / row.vendor_gflops
     return ratios, spreads, found
+
+
+def _roofs(report: Report, compared: Sequence[ComparisonRow]) -> tuple[FloatArray, FloatArray]:
+    """Return the roofline in GFLOP/s, and the share of it that was measured; NaN where not known."""
+    roofs, shares = (np.full(len(report), np.nan) for _ in range(2))
+    for row in compared:
+        if row.position < len(report) and row.roof_gflops:
+            roofs[row.position] = row.roof_gflops
+            if not row.disturbed:
+                shares[row.position] = row.measured_gflops / row.roof_gflops
+    return roofs, shares
 
 
 def page_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -85,6 +86,22 @@ class Result:
     def in_company(self) -> list[float]:
         """The share of its speed that it keeps beside the vendor, of each instance of `calm`."""
         return [row.company_gflops / row.measured_gflops for row in self.calm if row.company_gflops]
+
+    @property
+    def of_roof(self) -> list[float]:
+        """Measured over the roofline, of each instance of `calm`."""
+        return [row.measured_gflops / row.roof_gflops for row in self.calm if row.roof_gflops]
+
+    @property
+    def peak_gflops(self) -> float | None:
+        """What the cores gave at most beside the instances of `calm`: the median; None where nobody knows."""
+        peaks = [row.peak_gflops for row in self.calm if row.peak_gflops]
+        return statistics.median(peaks) if peaks else None
+
+    @property
+    def mean_of_roof(self) -> float | None:
+        """Geometric mean of `of_roof`; None where nothing was compared."""
+        return _geometric_mean(self.of_roof)
 
     @property
     def mean_ratio(self) -> float | None:

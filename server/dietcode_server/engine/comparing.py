@@ -168,8 +168,12 @@ def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: floa
     vendors = {str(name)[:64]: float(rate) for name, rate in dict(record["vendors"]).items()}
     measured = float(record["measured_gflops"])
     company = {str(name): float(rate) for name, rate in dict(record["in_company"] or {}).items()}
-    if not all(math.isfinite(rate) and rate > 0 for rate in (measured, *vendors.values(), *company.values())):
-        raise ValueError(f"rates must be positive and finite: {measured}, {vendors}, {company}")
+    roof = {name: float(record[name]) for name in ("peak_gflops", "roof_gflops")}
+    if not all(
+        math.isfinite(rate) and rate > 0
+        for rate in (measured, *vendors.values(), *company.values(), *roof.values())
+    ):
+        raise ValueError(f"rates must be positive and finite: {measured}, {vendors}, {company}, {roof}")
     spread = float(record["spread"])
     if not (math.isfinite(spread) and spread >= 1):
         raise ValueError(f"a spread is 1 or more: {spread}")
@@ -185,6 +189,7 @@ def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: floa
         max_rel_error=error,
         spread=spread,
         disturbed=one_line(str(record["disturbed"]), 300) if record.get("disturbed") else None,
+        **roof,
         measured_at=utc_now(),
     )
 

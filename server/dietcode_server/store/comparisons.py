@@ -36,6 +36,8 @@ class Compared:
         The largest median of repeats over their fastest.
     disturbed : str or None
         Why the rates must not become figures; None where they may.
+    peak_gflops, roof_gflops : float or None
+        What the cores gave at most beside it, of multiply-adds, and the roofline at the instance.
     """
 
     position: int
@@ -49,6 +51,8 @@ class Compared:
     vendor_company_gflops: float | None = None
     spread: float | None = None
     disturbed: str | None = None
+    peak_gflops: float | None = None
+    roof_gflops: float | None = None
 
 
 def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> None:

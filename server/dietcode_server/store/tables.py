@@ -344,7 +344,8 @@ class ComparisonRow(Base):
     fastest; without one the library was measured alone. `company_gflops` and `vendor_company_gflops` are of
     calls that alternated with the other's. `max_rel_error` is the largest error against float64, a fraction
     of the output's largest value. `spread` is the largest median of repeats over their
-    fastest. `disturbed` says why the rates must not become figures; they may without.
+    fastest. `disturbed` says why the rates must not become figures; they may without. `peak_gflops` is what
+    the cores gave at most then, of multiply-adds, and `roof_gflops` the roofline at the instance.
     """
 
     __tablename__ = "comparisons"
@@ -366,6 +367,8 @@ class ComparisonRow(Base):
     measured_at: Mapped[datetime]
     spread: Mapped[float | None] = mapped_column(Float)
     disturbed: Mapped[str | None] = mapped_column(Text)
+    peak_gflops: Mapped[float | None] = mapped_column(Float)
+    roof_gflops: Mapped[float | None] = mapped_column(Float)
 
 
 class ListingRow(Base):

@@ -188,6 +188,8 @@ def compared_to_wire(row: ComparisonRow, instance: DispatchRow) -> ComparedInsta
         max_rel_error=row.max_rel_error,
         spread=row.spread,
         disturbed=row.disturbed,
+        peak_gflops=row.peak_gflops,
+        roof_gflops=row.roof_gflops,
         measured_at=row.measured_at,
     )
 

@@ -34,6 +34,8 @@ export function describe(data, at, note = "") {
     const vendor = data.compared.vendor[index];
     if (vendor !== null) rows.push([data.compared.vendorName[index], `${figure(vendor)} GFLOP/s`]);
     if (ratioAt(data, at) !== null) rows.push(["of vendor", `${figure(ratioAt(data, at))} ×`]);
+    const roof = data.compared.roof[index];
+    if (roof !== null) rows.push(["roofline", `${figure(roof)} GFLOP/s${data.compared.disturbed[index] ? "" : `, ${percent(data.compared.measured[index] / roof)} reached`}`]);
     if (data.compared.disturbed[index]) rows.push(["disturbed", data.compared.disturbed[index]]);
   }
   rows.push(["f_local", `${figure(data.f_local[at])} GFLOP/s`]);
@@ -178,13 +180,13 @@ export class Assignment {
     const end = this.runs[this.runs.length - 1][1];
     const along = { type: logarithmic ? "log" : "value", min: logarithmic ? Math.max(first, this.values[0] * 0.9) : first, max: end };
     const line = this.order.map((at) => [data.shapes[0][at], data.predicted[at]]);
-    const { position, measured, vendor, disturbed } = data.compared;
+    const { position, measured, vendor, roof, disturbed } = data.compared;
     const pointsOf = (rates, isDisturbed) =>
       position.flatMap((at, index) => (rates[index] === null || (disturbed[index] !== null) !== isDisturbed ? [] : [[data.shapes[0][at], rates[index]]]));
-    const [points, vendors] = [measured, vendor].map((rates) => pointsOf(rates, false));
+    const [points, vendors, roofs] = [measured, vendor, roof].map((rates) => pointsOf(rates, false));
     const untrusted = [measured, vendor].flatMap((rates) => pointsOf(rates, true));
     const many = line.length > SAMPLED;
-    const names = ["predicted", ...(points.length ? ["measured"] : []), ...(vendors.length ? ["vendor"] : []), ...(untrusted.length ? ["disturbed"] : [])];
+    const names = ["predicted", ...(points.length ? ["measured"] : []), ...(vendors.length ? ["vendor"] : []), ...(roofs.length ? ["roofline"] : []), ...(untrusted.length ? ["disturbed"] : [])];
     const left = 48;
     return {
       legend: legend(names),
@@ -221,6 +223,7 @@ export class Assignment {
         },
         { name: "measured", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: points, symbol: "circle", symbolSize: 9, z: 4, itemStyle: { color: token("--good"), borderColor: token("--surface"), borderWidth: 1 } },
         { name: "vendor", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: vendors, symbol: "diamond", symbolSize: 10, z: 3, itemStyle: { color: token("--surface"), borderColor: token("--text"), borderWidth: 1.5 } },
+        { name: "roofline", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: roofs, symbol: "rect", symbolSize: [14, 2], z: 2, itemStyle: { color: token("--muted") } },
         { name: "disturbed", type: "scatter", xAxisIndex: 0, yAxisIndex: 0, data: untrusted, symbol: "triangle", symbolSize: 9, z: 3, itemStyle: { color: "transparent", borderColor: token("--bad"), borderWidth: 1.5 } },
         strip("category", this.runs, { xAxisIndex: 1, yAxisIndex: 1 }, faded),
       ],
