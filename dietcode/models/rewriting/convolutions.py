@@ -1,4 +1,4 @@
-"""Convolutions: scales and shifts of channels go into the weights, and channels come last.
+"""Convolutions: scales and shifts of channels go into the weights, zeros into the pads, channels come last.
 
 Vectors lie along channels, so that all of a network between its first convolution and its last one is [n, h,
 w, c]. A value that has a twin in this order is the twin's transpose; what reads it and can read the twin
@@ -69,11 +69,45 @@ def fold_scale(r: Rewriter, node: Node) -> str | None:
             more = [r.add("mul", bias[0], vector)] if bias else []
         else:
             weight, more = str(w), [r.add("add", bias[0], vector) if bias else vector]
-        r.num_readers[(folded := r.add("conv", x, weight, *more, **conv.attributes))] = r.num_readers.get(
-            node.result, 1
-        )
-        return folded
+        return _read_as(r, r.add("conv", x, weight, *more, **conv.attributes), node)
     return None
+
+
+def fold_pad(r: Rewriter, node: Node) -> str | None:
+    """``conv(pad(x))`` -> ``conv(x)`` with wider pads, for zeros before and after positions."""
+    before = r.producer(node.operands[0], "pad") if node.operator == "conv" else None
+    if before is None or before.attributes["value"] != 0:
+        return None
+    batch, channels, *given = before.attributes["pads"]
+    if (
+        batch != (0, 0) or channels != (0, 0) or min(map(min, given)) < 0
+    ):  # a negative one takes elements away
+        return None
+    pads = [(a + c, b + d) for (a, b), (c, d) in zip(given, node.attributes["pads"], strict=True)]
+    return r.add("conv", before.operands[0], *node.operands[1:], **{**node.attributes, "pads": tuple(pads)})
+
+
+def fold_cut(r: Rewriter, node: Node) -> str | None:
+    """Positions that are cut off the ends of a convolution, as causal ones have it -> narrower pads."""
+    conv = r.producer(node.operands[0], "conv") if node.operator == "slice" else None
+    if conv is None or node.attributes["step"] != 1 or not r.is_read_once(conv.result):
+        return None
+    shape = r.type(conv.result).shape
+    axis = node.attributes["axis"] % len(shape) - 2
+    cut = (node.attributes["start"], shape[axis + 2] - node.attributes["stop"])
+    if axis < 0 or not all(one.is_constant for one in cut):
+        return None
+    pads, stride = list(conv.attributes["pads"]), conv.attributes["strides"][axis]
+    pads[axis] = tuple(pad - stride * one.constant for pad, one in zip(pads[axis], cut, strict=True))
+    if min(pads[axis]) < 0:
+        return None
+    return _read_as(r, r.add("conv", *conv.operands, **{**conv.attributes, "pads": tuple(pads)}), node)
+
+
+def _read_as(r: Rewriter, value: str, node: Node) -> str:
+    """Return a value that stands for a node's, and is read as often."""
+    r.num_readers[value] = r.num_readers.get(node.result, 1)
+    return value
 
 
 def _twin(r: Rewriter, value: Value) -> str | None:
@@ -149,5 +183,5 @@ def flattened(r: Rewriter, node: Node) -> str | None:
     return r.reshape(twin, (shape[0], positions, shape[-1]))
 
 
-FOLDING: Sequence[Rule] = (fold_scale,)
+FOLDING: Sequence[Rule] = (fold_pad, fold_cut, fold_scale)
 CHANNELS_LAST: Sequence[Rule] = (windows, concat, means, flattened)
