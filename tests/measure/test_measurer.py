@@ -22,7 +22,7 @@ from dietcode.measure.calibration import (
 )
 from dietcode.measure.formats.cpu import CPU
 from dietcode.measure.measurer import Measurer
-from dietcode.measure.points import choose_anchors, full_wave, wave_points
+from dietcode.measure.points import choose_anchors, choose_between, full_wave, wave_points
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.target.cpu import CpuTarget
 
@@ -216,3 +216,13 @@ def test_waves_are_full_and_as_they_are() -> None:
     anchors = [{"m": 12, "n": 64, "k": 32}, {"m": 13, "n": 64, "k": 32}]
     points = wave_points(partial(full_wave, PROBLEM, MicroKernel(6, 16)), anchors)
     assert [p["m"] for p in points] == [12, 18, 13]
+
+
+def test_leaders_are_read_between_the_anchors() -> None:
+    extents = {"m": np.arange(1, 513), "n": np.full(512, 64), "k": np.full(512, 32)}
+    anchors = [p["m"] for p in choose_anchors(PROBLEM, extents)]
+    between = [p["m"] for p in choose_between(PROBLEM, extents)]
+    assert len(between) == len(anchors) - 1
+    assert all(low < m < high for low, m, high in zip(anchors[:-1], between, anchors[1:], strict=True))
+    few = {index: values[:4] for index, values in extents.items()}
+    assert choose_between(PROBLEM, few) == [], "all of them are anchors"
