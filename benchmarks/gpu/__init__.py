@@ -4,6 +4,6 @@
     python3 benchmarks/gpu/sequence.py run      on the GPU: measures, chooses, compares
     python3 -m benchmarks.gpu.sequence keep     elsewhere: what is shown
 
-`overhead` looks at the calls of a library that was built from the records. What runs on the GPU's machine needs
-Python, NumPy, PyTorch and Triton, and of this project the packages' files, but nothing that is installed.
+`overhead` looks at the calls of a library that was built from the records. What runs on the GPU's machine
+needs Python, NumPy, PyTorch and Triton, and of this project files alone, nothing that is installed.
 """
