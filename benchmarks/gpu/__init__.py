@@ -5,5 +5,5 @@
     python3 -m benchmarks.gpu.sequence keep     elsewhere: what is shown
 
 `overhead` looks at the calls of a library that was built from the records. What runs on the GPU's machine
-needs Python, NumPy, PyTorch and Triton, and the files of this project's packages: nothing is installed.
+needs Python, NumPy, PyTorch and Triton, and of this project files alone, nothing that is installed.
 """

@@ -33,7 +33,7 @@ from packed import MicroKernel, Pack, Tensors, ready
 
 _MAX_SWEEP = 64
 _LOST = 75  # a child's status: the GPU's context is of no more use, and the last line says why
-_HANG_SECS = 60.0  # without a word of a child; to begin, or for one micro-kernel
+_HANG_SECS = 90.0  # without a word of a child; to begin, or for one micro-kernel
 _MIN_GOOD = 16  # of so many first micro-kernels one must work
 NUM_BEST = 40
 """Micro-kernels that are timed at all points: those that are best at the first two."""

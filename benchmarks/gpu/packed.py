@@ -42,6 +42,8 @@ class Pack:
     def compile_here(self) -> None:
         """Compile all by this machine's nvcc, where its driver is older than what was packed.
 
+        What an earlier run compiled stays, so that one that was ended is gone on with.
+
         Raises
         ------
         GpuError
@@ -49,13 +51,18 @@ class Pack:
         """
         folder = self.folder / _LOCAL
         folder.mkdir(exist_ok=True)
+        names = [candidate["file"] for candidate in self.facts["candidates"]]
+        texts = {name: self._kernels.read(f"{name}.cu").decode() for name in names}
 
         def compile_one(name: str) -> None:
-            cubin = compile_text(self._kernels.read(f"{name}.cu").decode(), self.facts["arch"])
-            (folder / f"{name}.cubin").write_bytes(cubin)
+            path = folder / f"{name}.cubin"
+            if not path.exists():
+                part = path.with_suffix(".part")
+                part.write_bytes(compile_text(texts[name], self.facts["arch"]))
+                part.replace(path)
 
         with ThreadPoolExecutor() as pool:
-            list(pool.map(compile_one, [candidate["file"] for candidate in self.facts["candidates"]]))
+            list(pool.map(compile_one, texts))
 
 
 def ready(pack: Pack) -> Driver:

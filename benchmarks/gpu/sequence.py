@@ -145,8 +145,9 @@ def run_all(
     device = need_gpu().cuda.get_device_properties(0).name
     left, failed = [], []
     for name in names:
-        if (folder_of(device, kept) / f"{name}.json").is_file():
-            print(f"{name}: is in {folder_of(device, kept)}")
+        own = folder_of(device, kept) / f"{name}.json"
+        if own.is_file() and json.loads(own.read_text(encoding="utf-8")).get("complete", True):
+            print(f"{name}: is in {own.parent}")
         elif compared(results / name).get("complete"):
             print(f"{name}: is done")
         elif (folder / name / _PACK).is_dir():

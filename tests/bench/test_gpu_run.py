@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,11 +112,11 @@ def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_kill
 ) -> None:
     folder, environment = borrowed
     results, kept, archive = tmp_path / "out", tmp_path / "kept", tmp_path / "out.tar.gz"
-    given = command(folder, results, kept, "--archive", str(archive))
+    given = command(folder, results, kept, "--archive", str(archive), "--secs", "3000")
     records = results / "small-dense" / "records.jsonl"
     halting = environment | {"BORROWED_LAUNCHES": str(_LAUNCHES)}
     process = subprocess.Popen(given, env=halting, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(lines_of(records)) < 3 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     group = {process.pid, *steps_of(process.pid)}
@@ -210,6 +211,34 @@ def test_the_best_at_two_points_come_next_at_all() -> None:
     assert "k0" not in best_of(known, facts)
     few = facts | {"candidates": facts["candidates"][:NUM_BEST]}
     assert next_of({}, few, True) == (0, None)
+
+
+@needs_nvrtc
+def test_what_an_older_driver_needs_is_compiled_once(
+    borrowed: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import packed
+    from device import GpuError
+
+    shutil.copytree(borrowed[0] / "two" / "pack", tmp_path / "pack")
+    pack, compiled = packed.Pack(tmp_path / "pack"), list[str]()
+
+    def compile_text(text: str, arch: str) -> bytes:
+        if len(compiled) == 3:
+            raise GpuError("ended")
+        compiled.append(text)
+        return f"{arch}: {len(text)}".encode()
+
+    monkeypatch.setattr(packed, "compile_text", compile_text)
+    with pytest.raises(GpuError, match="ended"):
+        pack.compile_here()
+    first = list(compiled)
+    compiled.clear()
+    pack.compile_here()
+    assert sorted(first + compiled) == sorted({*first, *compiled})  # each text once
+    assert len(first) + len(compiled) == len(TILES)
+    name = pack.facts["candidates"][0]["file"]
+    assert pack.file(f"{name}.cubin") == f"sm_90a: {len(pack.file(f'{name}.cu').decode())}".encode()
 
 
 def test_records_of_something_else_are_not_gone_on_with() -> None:

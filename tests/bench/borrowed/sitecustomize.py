@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LACKING = ("tvm", "tvm_ffi", "xgboost", "sklearn", "scipy", "sqlalchemy", "fastapi", "pydantic", "yaml")
+LACKING = (
+    *("tvm", "tvm_ffi", "xgboost", "sklearn", "scipy", "sqlalchemy", "fastapi", "pydantic", "yaml"),
+    *("rfc8785", "platformdirs", "typer", "rich", "httpx", "zstandard", "cloudpickle", "psutil", "cuda"),
+)
 _ROOT = Path(__file__).parents[3]
 
 
