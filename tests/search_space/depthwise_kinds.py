@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +41,6 @@ DEPTHWISE: dict[str, tuple[dict[str, Any], int, tuple[int, int], list[Any], bool
     "short line": ({"stride": 2, "kernel_layout": "OIW"}, 17, (1, 3), ["silu"], False, "float32"),
     "packed OHWI": ({"padding": 1, "kernel_layout": "OHWI"}, 35, (3, 2), [], True, "float32"),
 }
-# Each like others here but for one size or layout: `make test-long` tries these too.
-ALIKE = {"large", "one element", "far out", "given HWIO", "uneven", "packed OHWI"}
-TRIED = [name for name in DEPTHWISE if os.environ.get("DIETCODE_TEST_LONG") or name not in ALIKE]
 TILES = ((3, 1), (4, 2))
 
 

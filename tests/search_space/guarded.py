@@ -17,8 +17,7 @@ import numpy as np
 from attention_blocks import ATTENTIONS, built_attention
 from compiled import Compiled, all_tails, cpu_target, make_problem
 from compiled_block import CompiledBlock
-from depthwise_kinds import TRIED as DEPTHWISE
-from depthwise_kinds import CompiledDepthwise, built_depthwise
+from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
 from kinds import BIAS, KINDS, RESIDUAL, TRIED, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
