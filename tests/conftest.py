@@ -17,13 +17,16 @@ import compile_cache
 import pytest
 from hypothesis import settings
 from skip_summary import say_skips
-from taking_turns import begin_elsewhere
+from taking_turns import begin_elsewhere, say_collected
 
 from dietcode.lean import import_less_of_tvm
 
 # Servers with tokens run jobs also where no kernel confines them; the tests of that unset it.
 os.environ.setdefault("DIETCODE_SERVE_UNCONFINED_JOBS", "1")
 import_less_of_tvm()  # as every command does; it takes TVM longer than all the rest of it
+os.fsync = lambda _: (
+    None
+)  # in this process: what a power cut would lose is not tested, and a disk takes its time
 gc.disable()  # until all is collected, and stays: looking through it took each process five seconds
 
 _numbers = count()
@@ -76,12 +79,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         compile_cache.forget_old()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage again, but none among what was imported and what the tests are.
 
     And seldom: PyTorch's graphs, which tests make by the thousand, were looked through 2000 times in twenty
     seconds, which took four of them.
     """
+    say_collected(session.config)
     gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 50, 1000)

@@ -87,6 +87,7 @@ def extents_of(problem: BlockProblem, *sizes: int) -> dict[str, int]:
     return found | {index: sizes[number % len(sizes)] for number, index in enumerate(free)}
 
 
+@pytest.mark.sampled(keep=6)
 @pytest.mark.parametrize("name", product_blocks.BLOCKS)
 def test_products_are_right(name: str) -> None:
     """One row, and odd numbers of them past a tile; columns and reductions are odd, too."""
@@ -95,6 +96,7 @@ def test_products_are_right(name: str) -> None:
         block.check(extents_of(block.problem, *sizes))
 
 
+@pytest.mark.sampled(keep=9)  # the block of all functions among them
 @pytest.mark.parametrize("name", row_blocks.BLOCKS)
 def test_rows_are_right(name: str) -> None:
     """One element, and odd numbers of rows and columns on both sides of what a row's threads take."""

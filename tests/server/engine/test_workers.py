@@ -149,6 +149,7 @@ def test_a_worker_that_stood_still_measures_and_writes_nothing_more(cluster: Clu
     assert cluster.wait(lambda: cluster.runners() == {"one", "two"}), "the worker itself goes on"
 
 
+@pytest.mark.long  # as where another server cancels
 def test_a_cancel_at_the_server_ends_all_processes_at_the_worker(cluster: Cluster) -> None:
     """With the heartbeat there is by default, every 2 s."""
     given = {"DIETCODE_SERVE_LOST_AFTER_SECS": "15"}
