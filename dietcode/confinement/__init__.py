@@ -95,6 +95,11 @@ def possible() -> Confinement:
     return Confinement(system_calls.can_filter(), has_files, bounded)
 
 
+def readable_folders() -> list[Path]:
+    """Return what each confined process may read, links resolved."""
+    return [path.resolve() for path in places.readable(drives_gpu=False)]
+
+
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What a process that builds or measures is given of these variables: no tokens and the like."""
     return {name: value for name, value in environment.items() if name in _KEPT}
