@@ -39,7 +39,7 @@ class TableColumn:
 
 class _Terminal(Console):
     def print(self, *objects: Any, **options: Any) -> None:
-        """As `Console.print`; what a file or a server says is no order to the terminal."""
+        """As Rich prints; what a file or a server says is no order to the terminal."""
         super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
 
 

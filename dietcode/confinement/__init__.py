@@ -95,6 +95,11 @@ def possible() -> Confinement:
     return Confinement(system_calls.can_filter(), has_files, bounded)
 
 
+def readable_folders() -> list[Path]:
+    """Return what each confined process may read, links resolved."""
+    return [path.resolve() for path in places.readable(drives_gpu=False)]
+
+
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What a process that builds or measures is given of these variables: no tokens and the like."""
     return {name: value for name, value in environment.items() if name in _KEPT}
@@ -109,6 +114,7 @@ def confine(
     drives_gpu: bool = False,
     starts_processes: bool = True,
     max_cpu_secs: int | None = None,
+    max_file_bytes: int | None = _FILE_BYTES,
 ) -> Confinement:
     """Confine this thread and what it starts, for good; call it before there are others.
 
@@ -129,6 +135,8 @@ def confine(
     max_cpu_secs : int, optional
         Seconds on a CPU of this process, and of each that it starts; by default a day of each core, since
         what answers many calls is bounded at each of them.
+    max_file_bytes : int, optional
+        Of each file that it writes; None: not bounded.
 
     Returns
     -------
@@ -137,7 +145,7 @@ def confine(
     """
     limits = [
         (resource.RLIMIT_AS, max_bytes),
-        (resource.RLIMIT_FSIZE, None if drives_gpu else _FILE_BYTES),
+        (resource.RLIMIT_FSIZE, None if drives_gpu else max_file_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, max_cpu_secs or _CPU_SECS * (os.cpu_count() or 1)),
     ]

@@ -65,7 +65,7 @@ _OPERATIONS = frozenset(
 _MAX_OPERATIONS = 1_000_000  # each takes at most a few hundred bytes
 
 
-class _Writer(pickle.Pickler):
+class _AnswerWriter(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Write a record as a call of its class, which is all that a reader takes."""
         kind = type(value)
@@ -97,7 +97,7 @@ def write_answer(returned: bool, value: object) -> bytes:
         It is no data.
     """
     file = io.BytesIO()
-    _Writer(file, protocol=5).dump((returned, value))
+    _AnswerWriter(file, protocol=5).dump((returned, value))
     return file.getvalue()
 
 

@@ -12,7 +12,7 @@ from threading import Event
 
 from filelock import FileLock, Timeout
 
-from dietcode.confinement import places, possible
+from dietcode.confinement import possible, readable_folders
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.extras import MissingExtraError, need, what_to_install
 from dietcode.lean import has_torch
@@ -87,11 +87,10 @@ def _readable(settings: Settings) -> list[str]:
         "DIETCODE_SERVE_SIGNING_KEY": settings.signing_key,
         "DIETCODE_SERVE_DATABASE_PASSWORD_FILE": settings.database_password_file,
     }
-    folders = [folder.resolve() for folder in places.readable(drives_gpu=False)]
     found = []
     for name, path in secrets.items():
         if path is not None:
-            holding = [folder for folder in folders if path.resolve().is_relative_to(folder)]
+            holding = [folder for folder in readable_folders() if path.resolve().is_relative_to(folder)]
             if holding:
                 found.append(
                     f"{name}, {path}, lies below {holding[0]}, which what builds and measures may read: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ KINDS = {
     ".onnx": ("onnx", "reading a model of ONNX"),
 }
 _ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
-GRAPH, _WEIGHTS, _REFUSAL = "graph.json", "weights.safetensors", "refusal"
+GRAPH, _WEIGHTS, _REFUSAL = _ANSWERS = "graph.json", "weights.safetensors", "refusal"
 
 
 def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, dict[str, Any]]:
@@ -40,13 +41,14 @@ def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> 
         raise ModelError(f"{path}: no such file; give {_ALLOWED}")
     if path.suffix not in KINDS:
         raise ModelError(f"{path}: a {path.suffix or 'nameless'} file; allowed: {_ALLOWED}")
-    with reading(path, __name__, [str(path), name, ranges]) as place:
+    visible = path.parent if path.suffix == ".onnx" else path  # weights of ONNX may lie beside it
+    with reading(path, __name__, [str(path), name, ranges], visible) as place:
         graph = read_graph(json.loads((place / GRAPH).read_bytes()))
         return graph, read_weights(place) if graph.weights else {}
 
 
 @contextlib.contextmanager
-def reading(path: Path, module: str, asked: Sequence[Any]) -> Iterator[Path]:
+def reading(path: Path, module: str, asked: Sequence[Any], visible: Path | None = None) -> Iterator[Path]:
     """Run a module in a child process, and give the folder that it wrote to.
 
     Parameters
@@ -57,6 +59,9 @@ def reading(path: Path, module: str, asked: Sequence[Any]) -> Iterator[Path]:
         Its ``__main__`` calls `answer`.
     asked : sequence
         Plain data for it.
+    visible : Path, optional
+        The process is confined, and may read this file or folder, since what is in it may run as it is read.
+        By default it may do what this one may: the user's own code runs there.
 
     Raises
     ------
@@ -65,10 +70,19 @@ def reading(path: Path, module: str, asked: Sequence[Any]) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
-        command = [sys.executable, "-m", module, json.dumps([folder, *asked])]
+        confined = [] if visible is None else ["dietcode.confinement.read"]
+        seen = [] if visible is None else [str(visible)]
+        command = [sys.executable, "-m", *confined, module, *seen, json.dumps([folder, *asked])]
+        variables = with_torch(os.environ) | ({} if visible is None else {"TMPDIR": folder})
         done = subprocess.run(
-            command, env=with_torch(os.environ), check=False, capture_output=True, text=True, errors="replace"
+            command, env=variables, check=False, capture_output=True, text=True, errors="replace"
         )
+        if not all(
+            stat.S_ISREG(one.lstat().st_mode)
+            for one in (place / name for name in _ANSWERS)
+            if os.path.lexists(one)
+        ):
+            raise ModelError(f"{path}: cannot be read: what reads it left no files")
         refusal = place / _REFUSAL
         if refusal.exists():
             raise ModelError(refusal.read_text())
