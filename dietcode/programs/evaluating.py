@@ -175,17 +175,10 @@ class Evaluation(ABC):
         base = self._value(node.value)
         items = items_of(base) if self._statics.find(node.value)[0] else None
         if items and not isinstance(node.slice, ast.Slice):
-            return (
-                self._item_of(node, items) if are_scalars(items.values()) else self._chosen(node, node, base)
-            )
+            is_plain = are_scalars(items.values())
+            return self._item_of(node, items) if is_plain else self._chosen(node, node, base)
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
-            if node.slice.step is not None:
-                return self._stepped(node, base)
-            low, high = (
-                None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
-            )
-            is_own = isinstance(base, StackedRows | WholeNumbers)
-            return type(base)(base[low:high]) if is_own else base[low:high]
+            return self._cut(node.slice, base) if node.slice.step is None else self._stepped(node, base)
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
             is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
             function = row_function(self._indices(node.slice)) if is_static else None
@@ -206,6 +199,11 @@ class Evaluation(ABC):
             return base[at]
         except IndexError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
+
+    def _cut(self, ends: ast.Slice, base: Any) -> Any:
+        low, high = (None if one is None else self._value(one) for one in (ends.lower, ends.upper))
+        is_own = isinstance(base, StackedRows | WholeNumbers)
+        return type(base)(base[low:high]) if is_own else base[low:high]
 
     def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
         """Return an item of a constant container of numbers, texts and None."""
@@ -348,6 +346,7 @@ class Evaluation(ABC):
 
     def _items(self, node: ast.expr) -> Any:
         """Return what a loop goes over."""
+        self._site(node)  # it is reached
         function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function in LOOPED:
             strict = [one for one in node.keywords if one.arg == "strict" and function is zip]

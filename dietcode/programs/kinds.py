@@ -39,6 +39,8 @@ def kind_of(value: Any) -> Kind:
         return ("stack", *kind_of(value[0])[1:]) if value else "list"
     if type(value) in _NUMBERS:
         return _NUMBERS[type(value)]
+    if isinstance(value, WholeNumbers):
+        return "list"
     if is_tensor(value):
         return _of_tensor(value)
     if isinstance(value, tuple) and (is_named_result(value) or not hasattr(value, "_fields")):
