@@ -52,7 +52,7 @@ def are_scalars(values: Iterable[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Lookup:
+class TableLookup:
     """What a table of constants is asked.
 
     Attributes

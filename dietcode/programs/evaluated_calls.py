@@ -13,7 +13,7 @@ from dietcode.programs import lists
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
-from dietcode.programs.containers import Lookup, are_scalars, items_of
+from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
@@ -111,7 +111,7 @@ class CallEvaluation(Evaluation):
         if len(rest) > 1 or node.keywords or not are_scalars([*items, *items.values()]):
             raise self._refuse(node, "get of this dict; allowed: of a dict of numbers and texts")
         otherwise = self._value(rest[0]) if rest else None
-        self._set_role(node, "lookup").value = Lookup(key, items, rest[0] if rest else None)
+        self._set_role(node, "lookup").value = TableLookup(key, items, rest[0] if rest else None)
         return items.get(hashed(self._value(key)), otherwise)
 
     def _is_looped(self, node: ast.expr) -> bool:

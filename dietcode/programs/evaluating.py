@@ -10,7 +10,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs import lists
-from dietcode.programs.containers import Lookup, are_scalars, chain_of, items_of, members_of
+from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
 from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
@@ -113,7 +113,9 @@ class Evaluation(ABC):
         if isinstance(op, ast.In):
             members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
             if members is not None:
-                self._set_role(node, "lookup").value = Lookup(node.left, dict.fromkeys(members, True), False)
+                self._set_role(node, "lookup").value = TableLookup(
+                    node.left, dict.fromkeys(members, True), False
+                )
                 return hashed(left) in members
             if not isinstance(right, list | tuple):
                 raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
@@ -210,7 +212,7 @@ class Evaluation(ABC):
         key = hashed(self._value(node.slice))
         if key not in items or not are_scalars(items):
             raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
-        self._set_role(node, "lookup").value = Lookup(node.slice, items)
+        self._set_role(node, "lookup").value = TableLookup(node.slice, items)
         return items[key]
 
     def _chosen(
