@@ -14,7 +14,7 @@ from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
 from dietcode.programs.roles import BUILTINS, LIST_METHODS
-from dietcode.programs.sites import Context
+from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
 from dietcode.programs.values import KnownValue, Several, Value
@@ -30,27 +30,17 @@ class CallLowering(ExpressionLowering):
         role = site.role
         if not role and isinstance(node.func, ast.Attribute) and node.func.attr in LIST_METHODS:
             role = f"list.{node.func.attr}"  # a line of `lists` that no sample reached
-        if role == "concurrent":
-            return Several(self._together([self._spawned(one) for one in node.args]))
-        if role == "constant":
-            return self.constant(node)
-        if role == "stack":  # what is appended later is not in it
-            return self.code.emit("slice", (self.value(node.args[0]), KnownValue(None), KnownValue(None)))
-        if role == "lazy":
-            return lower_lazily(self, node, bool(site.value))
-        if role in ("map", "listed"):
-            return lower_map(self, node) if role == "map" else lower_listed(self, node)
-        if role == "call":
-            return self.code.emit("call", self._given(node), self.callee(node))
+        if role in _CALLS:
+            return _CALLS[role](self, node, site)
         function = self.statics.find(node.func)[1]
-        if role == "kinds":
-            return self.is_of(self.value(node.args[0]), site.value)
-        if role == "method":
-            return self._by_class(node)
         rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
-        if not role and any(function is one for one in BUILTINS):  # a line of `lists` that no sample reached
-            return self._builtin(node, function)
+        if not role and any(function is one for one in BUILTINS):
+            return self._builtin(node, function)  # of a line of `lists` that no sample reached
         return rules[role](node, function) if role in rules else self._method(node, role)
+
+    def _stacked(self, node: ast.Call) -> Value:
+        """Write what is a stack from now on: what is appended later is not in it."""
+        return self.code.emit("slice", (self.value(node.args[0]), KnownValue(None), KnownValue(None)))
 
     def _tensor_call(self, node: ast.Call, function: Any) -> Value:
         best = argmax_of(self, node, function)
@@ -237,6 +227,19 @@ class CallLowering(ExpressionLowering):
         return self.code.emit(
             "record", [given.get(name, KnownValue(None)) for name in order], function.__name__
         )
+
+
+_CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
+    "concurrent": lambda own, node, _: Several(own._together([own._spawned(one) for one in node.args])),
+    "constant": lambda own, node, _: own.constant(node),
+    "stack": lambda own, node, _: own._stacked(node),
+    "lazy": lambda own, node, site: lower_lazily(own, node, bool(site.value)),
+    "map": lambda own, node, _: lower_map(own, node),
+    "listed": lambda own, node, _: lower_listed(own, node),
+    "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
+    "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
+    "method": lambda own, node, _: own._by_class(node),
+}
 
 
 def _is_object(value: Value) -> bool:

@@ -7,6 +7,7 @@ of comparisons: ``layers[k](x)`` becomes ``layers[0](x) if k == 0 else layers[1]
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,11 +46,13 @@ def members_of(container: Any) -> list[Any] | None:
 
 def are_scalars(values: Iterable[Any]) -> bool:
     """Whether all values are numbers, texts or None."""
-    return all(isinstance(one, _SCALARS) and not (isinstance(one, float) and one != one) for one in values)  # noqa: PLR0124
+    return all(
+        isinstance(one, _SCALARS) and not (isinstance(one, float) and math.isnan(one)) for one in values
+    )
 
 
 @dataclass(frozen=True)
-class Lookup:
+class TableLookup:
     """What a table of constants is asked.
 
     Attributes
@@ -91,7 +94,7 @@ class Chain:
 
 
 def chain_of(node: ast.Subscript, container: Any, called: ast.Call | None, is_static: Any) -> Chain | None:
-    """Return what ``container[k]`` or ``container[k](…)`` is in the words of a program; None for an empty one.
+    """Return what ``container[k]`` or ``container[k](…)`` is in a program's words; None for an empty one.
 
     Parameters
     ----------

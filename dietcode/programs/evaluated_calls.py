@@ -13,7 +13,7 @@ from dietcode.programs import lists
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
-from dietcode.programs.containers import Lookup, are_scalars, items_of
+from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
@@ -60,27 +60,41 @@ class CallEvaluation(Evaluation):
         known, function = self._statics.find(node.func)
         if not known:
             return self._of_values(node)
-        if function is marks.concurrent:
-            self._set_role(node, "concurrent")
-            return tuple(self._value(one) for one in node.args)
-        if function is marks.map:
-            return self._map(node)
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, dict) and function.__name__ == "get":
-            return self._got(node, owner)
-        if isinstance(owner, list | dict | set):
-            raise self._refuse(
-                node, f"{ast.unparse(node.func)} of what all instances share; make one of its own"
-            )
-        if function is isinstance and len(node.args) == 2:
-            return self._isinstance(node)
-        for word, lazy in lists.LAZY.items():
-            if function is lazy:
-                return self._lazily(node, stops=word == "any")
-        if function is list and len(node.args) == 1 and self._is_looped(node.args[0]):
-            self._set_role(node, "listed")
-            return list(self._items(node.args[0]))
+        if isinstance(getattr(function, "__self__", None), list | dict | set):
+            return self._of_constant(node, function)
+        for own, run in self._special:
+            if function is own:
+                return run(node)
         return self._plain_call(node, function)
+
+    @property
+    def _special(self) -> tuple[tuple[Any, Callable[[ast.Call], Any]], ...]:
+        """What has a rule of its own."""
+        return (
+            (marks.concurrent, self._concurrent),
+            (marks.map, self._map),
+            (isinstance, self._isinstance),
+            (list, self._listed),
+            (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
+            (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
+        )
+
+    def _concurrent(self, node: ast.Call) -> Any:
+        self._set_role(node, "concurrent")
+        return tuple(self._value(one) for one in node.args)
+
+    def _listed(self, node: ast.Call) -> Any:
+        if len(node.args) != 1 or not self._is_looped(node.args[0]):
+            return self._plain_call(node, list)
+        self._set_role(node, "listed")
+        return list(self._items(node.args[0]))
+
+    def _of_constant(self, node: ast.Call, function: Any) -> Any:
+        """Evaluate a method of a list, dict or set of the file's."""
+        if isinstance(function.__self__, dict) and function.__name__ == "get":
+            return self._got(node, function.__self__)
+        what = ast.unparse(node.func)
+        raise self._refuse(node, f"{what} of what all instances share; make one of its own")
 
     def _of_values(self, node: ast.Call) -> Any:
         """Evaluate a call of something that values choose."""
@@ -97,7 +111,7 @@ class CallEvaluation(Evaluation):
         if len(rest) > 1 or node.keywords or not are_scalars([*items, *items.values()]):
             raise self._refuse(node, "get of this dict; allowed: of a dict of numbers and texts")
         otherwise = self._value(rest[0]) if rest else None
-        self._set_role(node, "lookup").value = Lookup(key, items, rest[0] if rest else None)
+        self._set_role(node, "lookup").value = TableLookup(key, items, rest[0] if rest else None)
         return items.get(hashed(self._value(key)), otherwise)
 
     def _is_looped(self, node: ast.expr) -> bool:
@@ -277,14 +291,19 @@ class CallEvaluation(Evaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
+        if is_record_kind(kind_of(base)):
+            return self._method_of_record(node, base, args, named)
+        return self._method_of_list(node, base, args, named)
+
+    def _method_of_list(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name = node.func.attr
         if isinstance(base, WholeNumbers) and name == "tolist":
             self._set_role(node, "list.copy")
-            return [one.tolist() if is_tensor(one) else [own.item() for own in one] for one in base]
+            return [_plain(one) for one in base]
         if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
             self._set_role(node, "stack length")
             return len(base)
-        if is_record_kind(kind_of(base)):
-            return self._method_of_record(node, base, args, named)
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
@@ -295,6 +314,8 @@ class CallEvaluation(Evaluation):
         return getattr(base, name)(*args)
 
     def _isinstance(self, node: ast.Call) -> bool:
+        if len(node.args) != 2 or node.keywords:
+            raise self._refuse(node, "isinstance takes a value and a class")
         value = self._value(node.args[0])
         types = types_of(self._statics.find(node.args[1])[1])
         if types is None:
@@ -373,6 +394,10 @@ class CallEvaluation(Evaluation):
         if function is None:
             raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")
         return self._stacked(node, function, [base, *args], nodes, named)
+
+
+def _plain(numbers: Any) -> Any:
+    return numbers.tolist() if is_tensor(numbers) else [_plain(one) for one in numbers]
 
 
 def is_stack(function: Any, node: ast.Call) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs import lists
-from dietcode.programs.containers import Lookup, are_scalars, chain_of, items_of, members_of
+from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
 from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
@@ -113,7 +113,9 @@ class Evaluation(ABC):
         if isinstance(op, ast.In):
             members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
             if members is not None:
-                self._set_role(node, "lookup").value = Lookup(node.left, dict.fromkeys(members, True), False)
+                self._set_role(node, "lookup").value = TableLookup(
+                    node.left, dict.fromkeys(members, True), False
+                )
                 return hashed(left) in members
             if not isinstance(right, list | tuple):
                 raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
@@ -175,17 +177,10 @@ class Evaluation(ABC):
         base = self._value(node.value)
         items = items_of(base) if self._statics.find(node.value)[0] else None
         if items and not isinstance(node.slice, ast.Slice):
-            return (
-                self._item_of(node, items) if are_scalars(items.values()) else self._chosen(node, node, base)
-            )
+            is_plain = are_scalars(items.values())
+            return self._item_of(node, items) if is_plain else self._chosen(node, node, base)
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
-            if node.slice.step is not None:
-                return self._stepped(node, base)
-            low, high = (
-                None if one is None else self._value(one) for one in (node.slice.lower, node.slice.upper)
-            )
-            is_own = isinstance(base, StackedRows | WholeNumbers)
-            return type(base)(base[low:high]) if is_own else base[low:high]
+            return self._cut(node.slice, base) if node.slice.step is None else self._stepped(node, base)
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
             is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
             function = row_function(self._indices(node.slice)) if is_static else None
@@ -207,12 +202,17 @@ class Evaluation(ABC):
         except IndexError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
 
+    def _cut(self, ends: ast.Slice, base: Any) -> Any:
+        low, high = (None if one is None else self._value(one) for one in (ends.lower, ends.upper))
+        is_own = isinstance(base, StackedRows | WholeNumbers)
+        return type(base)(base[low:high]) if is_own else base[low:high]
+
     def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
         """Return an item of a constant container of numbers, texts and None."""
         key = hashed(self._value(node.slice))
         if key not in items or not are_scalars(items):
             raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
-        self._set_role(node, "lookup").value = Lookup(node.slice, items)
+        self._set_role(node, "lookup").value = TableLookup(node.slice, items)
         return items[key]
 
     def _chosen(
@@ -348,6 +348,7 @@ class Evaluation(ABC):
 
     def _items(self, node: ast.expr) -> Any:
         """Return what a loop goes over."""
+        self._site(node)  # it is reached
         function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function in LOOPED:
             strict = [one for one in node.keywords if one.arg == "strict" and function is zip]

@@ -12,7 +12,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
-from dietcode.programs.containers import MISSING, Chain, Lookup
+from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
@@ -256,7 +256,7 @@ class ExpressionLowering(ABC):
 
     def looked_up(self, node: ast.expr) -> Value:
         """Write an access to a dict, list or set of constants."""
-        asked: Lookup = self.site(node).value
+        asked: TableLookup = self.site(node).value
         key = self.value(asked.key)
         if asked.otherwise is MISSING:
             good = Label()

@@ -158,10 +158,9 @@ class _Forming:
             return ["block", list(writes), self._block(one.group), list(reads)]
         if one.target is not None:
             return [one.word, *reads, places[id(one.target)]]
-        if one.word == "lookup":
-            return ["lookup", *writes, reads[0], self._lookup(one.rest[0]), reads[1]]
-        if one.word == "setfield":
-            return [one.word, reads[0], self._name(one.rest[0]), reads[1]]
+        if one.word in ("lookup", "setfield"):
+            find = self._lookup if one.word == "lookup" else self._name
+            return [one.word, *writes, reads[0], find(one.rest[0]), reads[1]]
         if one.word in ("unary", "binary", "as"):
             return [one.word, *writes, *one.rest, *reads]
         number = {
@@ -184,11 +183,7 @@ class _Forming:
                 f"{clip(value)} is a value of the program; allowed: numbers, texts, None{advice}"
             )
         for at, known in enumerate(self._constants):
-            if (
-                type(known) is type(value)
-                and (known == value or known != known)
-                and repr(known) == repr(value)
-            ):
+            if type(known) is type(value) and repr(known) == repr(value):  # 0.0 and -0.0 are two
                 return at
         self._constants.append(value)
         return len(self._constants) - 1

@@ -45,7 +45,8 @@ def kind_of(value: Any) -> Kind:
         items = tuple(kind_of(one) for one in value)
         is_flat = all(is_tensor_kind(one) or one in NUMBERS or is_tuple_kind(one) for one in items)
         return ("tuple", items) if is_flat and items else "tuple"
-    if dataclasses.is_dataclass(value) or hasattr(value, "_fields") or is_record(value):
+    is_object = dataclasses.is_dataclass(value) or hasattr(value, "_fields") or is_record(value)
+    if is_object and not isinstance(value, WholeNumbers):
         return ("record", type(value).__name__)
     return "list" if isinstance(value, list) else "object"
 

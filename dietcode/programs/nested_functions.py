@@ -1,4 +1,4 @@
-"""Functions that are written within a function: they become functions beside it, which are given what they read."""
+"""Functions that are written within a function become functions beside it, which are given what they read."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -
     for name, one in found.items():
         one.read = sorted(read[name])
         one.tree.args.args += [ast.arg(arg) for arg in one.read]
-    for one in (tree, *(function.tree for function in found.values())):
-        _Passing(found).visit(one)
-        ast.fix_missing_locations(one)
+    for text in (tree, *(function.tree for function in found.values())):
+        _Passing(found).visit(text)
+        ast.fix_missing_locations(text)
     return found
 
 
@@ -86,7 +86,8 @@ def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
 
 def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
     """Return the names that a function reads, and those that are its own."""
-    loads, stores = set(), {one.arg for one in tree.args.args}
+    loads: set[str] = set()
+    stores = {one.arg for one in tree.args.args}
     for node in (own for statement in tree.body for own in ast.walk(statement)):
         if isinstance(node, ast.Name):
             (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)

@@ -65,13 +65,11 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
     source_of : callable
         The source of a function.
     """
-    marked = {marks.MarkedBlock: "tensor", marks.Program: "call"}.get(type(function))
-    if function is abs and any(map(is_tensor, args)):
-        return "tensor"
+    of_type = {marks.MarkedBlock: "tensor", marks.Program: "call", NestedFunction: "call"}
+    marked = of_type.get(type(function))
     if marked or any(function is one for one in BUILTINS):
-        return marked or "builtin"
-    if isinstance(function, NestedFunction):
-        return "call"
+        of_tensors = function is abs and any(map(is_tensor, args))
+        return marked or ("tensor" if of_tensors else "builtin")
     if is_module(function):
         is_torch = not is_users_module(function)
         return "tensor" if is_torch or _is_straight_given(args) else "call"
@@ -115,7 +113,7 @@ def _are_tensors(args: Sequence[Any]) -> bool:
 
 
 def _is_straight_given(args: Sequence[Any]) -> bool:
-    """Whether arguments are as tensor code has them: a tensor at least, and no list or number that may decide."""
+    """Whether arguments are as tensor code has them: a tensor, and no list or number that may decide."""
     if any(isinstance(one, int | str) for one in args):
         return False
     return _are_tensors(args) and any(map(is_tensor, args)) and not _has_list(args)

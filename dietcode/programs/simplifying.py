@@ -12,6 +12,7 @@ from dietcode.programs.statements import (
     bound,
     call,
     chosen_case,
+    constant,
     load,
     loop_without_else,
     name_of,
@@ -31,8 +32,8 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     ``a < f() < c`` becomes ``a < (t := f()) and t < c``, ``a not in b`` becomes ``not a in b``,
     ``a in (1, 2)`` becomes comparisons, ``sum(x for x in y)`` becomes ``sum([x for x in y])``,
     ``x[i] += 1`` becomes ``b = x; k = i; b[k] = b[k] + 1``, ``sorted(x, key=f)`` sorts by
-    ``[f(a) for a in x]``, ``max(range(n))`` goes over ``list(range(n))``, and the targets of a comprehension get names that nothing
-    else has. `dietcode.programs.statements` says what becomes of statements.
+    ``[f(a) for a in x]``, ``max(range(n))`` goes over ``list(range(n))``, and the targets of a comprehension
+    get names that nothing else has. `dietcode.programs.statements` says what becomes of statements.
 
     Parameters
     ----------
@@ -85,7 +86,8 @@ class _Simplification(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
-            return self.visit(_mapped(node, word))
+            made: ast.AST = self.visit(_mapped(node, word))
+            return made
         self.generic_visit(node)
         if word not in _WHOLE or not node.args:
             return self._divided(node) if word == "divmod" and len(node.args) == 2 else node
@@ -94,11 +96,11 @@ class _Simplification(ast.NodeTransformer):
         if is_only and isinstance(given, ast.GeneratorExp):
             node.args[0] = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
             if word in _LAZY:
-                return call(node, ast.Constant(lists.LAZY[word]), node.args[0])
+                return call(node, constant(lists.LAZY[word]), node.args[0])
         elif is_only and word != "list" and _is_looped(given):
             node.args[0] = call(given, "list", given)
         if word == "sum" and len(node.args) == 2 and not node.keywords:
-            return call(node, ast.Constant(lists.total_from), *node.args)
+            return call(node, constant(lists.total_from), *node.args)
         if word in _BY_KEYS and node.keywords and len(node.args) == 1:
             return self._by_keys(node, word)
         return node
@@ -121,7 +123,7 @@ class _Simplification(ast.NodeTransformer):
             keys = _renamed(at(node, _comprehension(node, key, keys)))
             keys = self.visit(keys)
         backwards = [named.get("reverse", ast.Constant(False))] if word == "sorted" else []
-        return call(node, ast.Constant(_BY_KEYS[word]), items, keys, *backwards)
+        return call(node, constant(_BY_KEYS[word]), items, keys, *backwards)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         made = node.value
@@ -129,7 +131,7 @@ class _Simplification(ast.NodeTransformer):
             ordered = call(made, ast.Name("sorted", ast.Load()), made.func.value, *made.args)
             assert isinstance(ordered, ast.Call)  # it is one
             ordered.keywords = made.keywords
-            node.value = call(made, ast.Constant(lists.overwrite), made.func.value, ordered)
+            node.value = call(made, constant(lists.overwrite), made.func.value, ordered)
         return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -152,8 +154,9 @@ class _Simplification(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         (target, *others) = node.targets
         if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and not others:
-            body = [at(node, ast.Return(node.value.body))]
-            return self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
+            body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
+            made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
+            return made
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 
@@ -242,6 +245,8 @@ def _mapped(node: ast.Call, word: str) -> ast.expr:
     if word == "filter":
         loop = found.generators[0]
         is_none = isinstance(function, ast.Constant) and function.value is None
-        loop.ifs = [at(node, ast.Name(loop.target.id, ast.Load())) if is_none else found.elt]  # type: ignore[attr-defined]
-        found.elt = at(node, ast.Name(loop.target.id, ast.Load()))  # type: ignore[attr-defined]
+        assert isinstance(loop.target, ast.Name)  # as `_comprehension` writes it
+        one = at(node, ast.Name(loop.target.id, ast.Load()))
+        loop.ifs = [one if is_none else found.elt]
+        found.elt = one
     return found

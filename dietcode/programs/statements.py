@@ -51,9 +51,14 @@ def assigned(node: ast.AST, word: str, value: ast.expr) -> ast.stmt:
     return at(node, ast.Assign([at(node, ast.Name(name_of(node, word), ast.Store()))], value))
 
 
+def constant(value: Any) -> ast.Constant:
+    """Return an expression that is a value: a function, a class."""
+    return ast.Constant(value)
+
+
 def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
     """Return a call of something built in, or of an expression."""
-    named = ast.Constant(getattr(builtins, function)) if isinstance(function, str) else function
+    named = constant(getattr(builtins, function)) if isinstance(function, str) else function
     return at(node, ast.Call(at(node, named), list(args), []))
 
 
@@ -144,10 +149,10 @@ def chosen_case(node: ast.Match, outside: Outside) -> list[ast.stmt] | None:
 
 def _tests(pattern: ast.pattern, value: ast.expr, outside: Outside) -> list[ast.expr] | None:
     """Return what has to be true of a value, in order; names are assigned on the way."""
-    if isinstance(pattern, ast.MatchValue):
-        return [at(pattern, ast.Compare(value, [ast.Eq()], [pattern.value]))]
-    if isinstance(pattern, ast.MatchSingleton):
-        return [at(pattern, ast.Compare(value, [ast.Is()], [ast.Constant(pattern.value)]))]
+    if isinstance(pattern, ast.MatchValue | ast.MatchSingleton):
+        is_value = isinstance(pattern, ast.MatchValue)
+        wanted = pattern.value if isinstance(pattern, ast.MatchValue) else ast.Constant(pattern.value)
+        return [at(pattern, ast.Compare(value, [ast.Eq() if is_value else ast.Is()], [wanted]))]
     if isinstance(pattern, ast.MatchAs):
         inner = [] if pattern.pattern is None else _tests(pattern.pattern, value, outside)
         if inner is None or pattern.name is None:
@@ -209,7 +214,7 @@ def _tests_of_part(pattern: ast.pattern, part: ast.expr, outside: Outside) -> li
 def _tests_of_items(pattern: ast.MatchSequence, value: ast.expr, outside: Outside) -> list[ast.expr] | None:
     many = len(pattern.patterns)
     stars = [k for k, one in enumerate(pattern.patterns) if isinstance(one, ast.MatchStar)]
-    both = at(pattern, ast.Tuple([ast.Constant(list), ast.Constant(tuple)], ast.Load()))
+    both = at(pattern, ast.Tuple([constant(list), constant(tuple)], ast.Load()))
     length = call(pattern, "len", value)
     word = ast.GtE() if stars else ast.Eq()
     found = [

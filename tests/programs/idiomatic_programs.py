@@ -449,9 +449,21 @@ def plain_python() -> Case:
         rest.remove(n | 8)
         kind = "none" if not tag else "some"
         flat = [one * other for one in items for other in range(one) if other % 2]
-        a = -0.0 if n > 4 else 0.0
+        a, pair = -0.0 if n > 4 else 0.0, (n, 2)
         pairs = tuple(one for one in items[::2]), items[-1:0:-1], list(map(abs, items)), divmod(n, 3)
-        return y, first, rest, kind, flat, a, pairs, rest.index(16), list((1, 2)), [*pairs[0], 3], bool(tag)
+        return (
+            y,
+            first,
+            rest,
+            kind,
+            flat,
+            a,
+            pairs,
+            rest.index(16),
+            list(pair),
+            [*pairs[0], 3],
+            bool(tag),
+        )
 
     given = [(_row(), "a", 3, [1, 2, 3]), (_row(), "", 7, [4, -3]), (_row(), "b", 5, [2])]
     return run, given, [(_row(), "", 2, [5, 1, 6, 2, 3]), (_row(), "c", 9, [1])]

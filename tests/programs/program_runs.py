@@ -171,7 +171,7 @@ def native_program(plan: ModelPlan, weights: Mapping[str, Array]) -> LoadedProgr
 
 
 def _on_arrays(kernel: Callable[..., None], names: Sequence[str], graph: Mapping[str, Any]) -> Any:
-    """Return a kernel that takes views of the machine's memory, of whose tables only the first rows are there."""
+    """Return a kernel that takes views of the machine's memory: only first rows of tables are there."""
     gathers = [node["gather"] for node in graph.values() if "gather" in node]
 
     def array(given: Any, rows: int | None) -> Array:  # DLPack does not hand over what nobody owns

@@ -1,4 +1,4 @@
-"""Programs of many kinds, beside eager ones: by the machine in C and by the interpreter, kernels by PyTorch."""
+"""Programs of many kinds, beside eager ones: by the machine in C and the interpreter, kernels by PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from program_runs import PlanRun, as_torch, assert_same, native_program
 
 from dietcode.errors import ProgramError
 from dietcode.programs.interpreter import InstanceError
-
 from dietcode.programs.modeling import model_of
 from dietcode.programs.planning import plan_program
 from dietcode.programs.recording import Recording

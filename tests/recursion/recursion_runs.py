@@ -194,8 +194,8 @@ def _numbers(value: Any) -> Any:
 def _within(part: PlannedPart, names: Sequence[str], arguments: list[Array]) -> list[Array]:
     """Arguments whose positions are within their tables, as kernels read them.
 
-    Kernels read a table of one row at any position, which PyTorch does not: where another table is read at the
-    same positions, results differ.
+    Kernels read a table of one row at any position, which PyTorch does not: where another table is read at
+    the same positions, results differ.
     """
     nodes = part.fields["op"].get("block", {}).get("graph", {}).values()
     given = dict(zip(names, arguments, strict=True))

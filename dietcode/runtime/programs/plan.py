@@ -260,7 +260,7 @@ def lookup_of(data: Any, constants: Sequence[Any]) -> tuple[tuple[int, int], ...
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError("a lookup of what are no pairs")
     keys = [constants[pair[0]] for pair in pairs]
-    if len(set(keys)) < len(keys) or any(key != key for key in keys):
+    if len(set(keys)) < len(keys) or any(isinstance(key, float) and math.isnan(key) for key in keys):
         raise ValueError("a lookup has a key twice, or one that is no number")
     return tuple((key, value) for key, value in pairs)
 
