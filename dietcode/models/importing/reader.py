@@ -17,7 +17,7 @@ import numpy as np
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
-from dietcode.lean import collect_seldom, with_torch
+from dietcode.lean import collect_seldom, python_command, with_torch
 
 # By the suffix of a file, the extra that reads it, and what that is.
 KINDS = {
@@ -65,7 +65,7 @@ def reading(path: Path, module: str, asked: Sequence[Any]) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
-        command = [sys.executable, "-m", module, json.dumps([folder, *asked])]
+        command = python_command(module, json.dumps([folder, *asked]))
         done = subprocess.run(
             command, env=with_torch(os.environ), check=False, capture_output=True, text=True, errors="replace"
         )
