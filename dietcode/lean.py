@@ -18,6 +18,16 @@ _LATER = "tvm.relax"
 _PLACE = str(Path(__file__).with_name("without_torch"))  # its `torch` cannot be imported
 
 
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command of a process that runs a module of this installation.
+
+    Not of the folder in which a command was given: that may be a clone of another version. Python 3.10 has no
+    way to say so.
+    """
+    own = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *own, "-m", module, *arguments]
+
+
 def without_torch(environment: Mapping[str, str]) -> dict[str, str]:
     """These variables for a Python process that finds no PyTorch, nor do those that it starts.
 

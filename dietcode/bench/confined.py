@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from dietcode.confinement import MEMORY_BYTES, confine, kept_environment
 from dietcode.errors import DietCodeError, RequestError
-from dietcode.lean import has_torch, with_torch
+from dietcode.lean import has_torch, python_command, with_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.workload.text import one_line
 
@@ -83,7 +83,7 @@ def confined_bench(
         }
         pool = {name: str(num_threads) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.bench.confined"],
+            python_command("dietcode.bench.confined"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -20,7 +20,7 @@ from dietcode.cli.bench import bench
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
 from dietcode.cli.command_owner import check_command_owner
-from dietcode.cli.common import Folder, Json, need_compiler, print_json, refuse_bundle
+from dietcode.cli.common import Folder, Json, need_compiler, print_json, read_spec, refuse_bundle
 from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
 from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
@@ -128,10 +128,9 @@ def tune(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Tune a workload for its whole range, in this process, and write a library."""
-    from dietcode.workload.parse import load_spec
+    """Tune a workload for its whole range, in this process."""
 
-    parsed = with_budget(load_spec(spec), trials, seconds)
+    parsed = with_budget(read_spec(spec), trials, seconds)
     if records is not None and force:
         raise RequestError("--force measures again and --records measures nothing; give one of them")
     if records is not None and (ray or rpc_tracker or rpc_key):
@@ -163,7 +162,10 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
+    """Show what a library holds, and how fast it is predicted to be.
+
+    Categories, dispatch rule, sizes; of a whole model its parts.
+    """
     from dietcode.cli.show import show_library
     from dietcode.runtime.manifest import (
         DISPATCH,
@@ -253,7 +255,7 @@ def _runs(folder: Path, report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def targets(as_json: Json = False) -> None:
-    """What can be built for, and what can be measured on, here and now."""
+    """What can be built for and measured on, here and now."""
     need_compiler()
     from dietcode.backends.table import BACKENDS
     from dietcode.cli.show import show_targets
@@ -277,12 +279,11 @@ def export_records(
     server: RecordsServer = None,
 ) -> None:
     """Write what was measured of a workload to a file: on this device, or on a server's."""
-    from dietcode.workload.parse import load_spec
 
     if server is not None:
         export_from_server(file, spec, device, server)
         return
-    parsed = load_spec(spec)
+    parsed = read_spec(spec)
     need_compiler()
     from dietcode.measure.store import export_file
 

@@ -60,7 +60,10 @@ def bench(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a library beside the vendor's kernels, in one run; of a model or program each part."""
+    """Measure a library beside the vendor's kernels, in one run.
+
+    Of a model, recursion or program each part is measured.
+    """
     from dietcode.runtime.manifest import is_bundle, is_program, is_recursion
 
     vendors = vs or ["numpy"]

@@ -27,8 +27,9 @@ def check(
     ],
     as_json: Json = False,
 ) -> None:
-    """Check a spec without tuning it: all that is wrong, with file, line and column, or what it is.
+    """Check a spec without tuning it: all that is wrong, by line.
 
+    Each problem has file, line and column; a right spec is put into words.
     Where the compiler is installed its target is looked up, too, as `tune` does.
     """
     from dietcode.workload.check import check_file

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dietcode.errors import RequestError
+from dietcode.errors import RequestError, SpecError
 from dietcode.extras import need
 from dietcode.lean import leave_torch_out
+
+if TYPE_CHECKING:
+    from dietcode.workload.spec import Spec
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
@@ -20,6 +23,29 @@ Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdou
 def local_time(at: datetime) -> str:
     """Return a time of the server's as this machine's clock has it, with its offset from UTC."""
     return at.astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a spec from a file.
+
+    Raises
+    ------
+    RequestError
+        It cannot be read.
+    SpecError
+        It is refused: the first problem, and how many more there are.
+    """
+    from dietcode.workload.check import check_file
+    from dietcode.workload.loader import read_bytes
+    from dietcode.workload.parse import load_spec
+
+    try:
+        return load_spec(path)
+    except SpecError as error:
+        others = len(check_file(read_bytes(path), path.parent).problems) - 1
+        if others < 1:
+            raise
+        raise SpecError("", f"{error}; {others} more: dietcode check {path}") from None
 
 
 def print_json(data: Any) -> None:

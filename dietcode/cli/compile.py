@@ -73,7 +73,10 @@ def compile_model(
     samples: SamplesOf = None,
     as_json: Json = False,
 ) -> None:
-    """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
+    """Compile a whole model, recursion or program.
+
+    Its parts are tuned for all of its shapes, and a bundle is written that needs no compiler.
+    """
     wanted = read_ranges(ranges or [])
     is_recursion = is_object_of_file(model)
     check_options(is_recursion, bool(wanted), StructureOptions(max_nodes, max_level, samples))

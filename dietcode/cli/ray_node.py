@@ -12,6 +12,7 @@ import typer
 from dietcode.cli.common import need_compiler
 from dietcode.errors import RequestError
 from dietcode.extras import need
+from dietcode.lean import python_command
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -31,7 +32,7 @@ def ray_node(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command; start nothing.")] = False,
 ) -> None:
-    """Join a Ray cluster, or begin one with --head; runs until it is ended."""
+    """Join a Ray cluster, or begin one with --head."""
     need("ray", "this command")
     need_compiler()
     from dietcode.measure.engine_spec import split_address
@@ -51,7 +52,7 @@ def ray_node(
         else [f"--address={address}"]
     )
     command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+        *python_command("ray.scripts.scripts", "start", "--block"),
         *role,
         *_resources(measures, builds),
         f"--object-store-memory={_STORE_BYTES}",

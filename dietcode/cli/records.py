@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from dietcode.cli.common import read_spec
 from dietcode.errors import RecordsError, RequestError
 from dietcode.workload.text import one_line
 
@@ -32,12 +33,11 @@ def import_to_server(file: Path, spec: Path | None, server: str) -> None:
     """
     from dietcode.client import Client, calls
     from dietcode.measure.records import read_records
-    from dietcode.workload.parse import load_spec
 
     records = read_records(file)
     if not records.format.is_imported:
         raise RecordsError(f"{file}: measured on {records.format.word}, as a server's own runners do alone")
-    given = None if spec is None else load_spec(spec).to_json()
+    given = None if spec is None else read_spec(spec).to_json()
     if not records.measurements:
         raise RecordsError(f"{file}: holds no micro-kernel")
     added = 0
@@ -88,9 +88,8 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
     from dietcode.client import Client, calls
     from dietcode.measure.records import Records, write_records
     from dietcode.workload.identity import workload_digest
-    from dietcode.workload.parse import load_spec
 
-    workload = workload_digest(load_spec(spec))
+    workload = workload_digest(read_spec(spec))
     with Client(server) as client:
         there = client.transport.send(calls.measured_on(workload)).devices
         wanted = [one for one in there if device in (None, one.id)]

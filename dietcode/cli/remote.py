@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dietcode.cli.budget import Seconds, Trials, with_budget
-from dietcode.cli.common import Json, local_time, print_json
+from dietcode.cli.common import Json, local_time, print_json, read_spec
 from dietcode.cli.compile import MaxLevel, MaxNodes, Ranges, SamplesOf, StructureOptions
 from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
@@ -61,15 +61,15 @@ def submit(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Have a server tune a workload, or the parts of a model; the job's id is the last line printed.
+    """Have a server tune a workload, or the parts of a model.
 
-    Of a model, recursion or program the graphs are sent; its weights are written to a file here, for `load`
-    and `pull`. With --wait, exit status 0 says that the job succeeded, 1 that it did not.
+    The job's id is the last line printed. Of a model, recursion or program the graphs are sent; its weights
+    are written to a file here, for `load` and `pull`. With --wait, exit status 0 says that the job succeeded,
+    1 that it did not.
     """
     from dietcode.cli.submit_model import is_model, prepare_model
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import calls
-    from dietcode.workload.parse import load_spec
 
     model: PreparedModel | None = None
     structures = StructureOptions(max_nodes, max_level, samples)
@@ -91,7 +91,7 @@ def submit(
         raise RequestError(
             f"{spec}: --max-nodes, --max-level and --samples are for FILE.py:NAME, a recursion or program"
         )
-    asked = model.request if model else with_budget(load_spec(spec), trials, seconds)
+    asked = model.request if model else with_budget(read_spec(spec), trials, seconds)
     with _client(server) as client:
         try:
             call = calls.submit(asked, force, None, priority=priority, deadline=_number_or_text(deadline))
@@ -153,9 +153,9 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
     server: Server = None,
 ) -> None:
-    """Show a job's progress until it is finished; Ctrl-C leaves the job running.
+    """Show a job's progress until it is finished.
 
-    Exit status 0 says that the job succeeded, 1 that it did not.
+    Ctrl-C leaves the job running. Exit status 0 says that the job succeeded, 1 that it did not.
     """
     from dietcode.cli.watch import follow, succeeded
 
@@ -189,7 +189,10 @@ def pull(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Download a library, check it, keep it in the cache, and lock it; prints its folder."""
+    """Download a library, check it, cache it and lock it.
+
+    Its folder is printed.
+    """
     from dietcode.client.pull import install, pull_and_lock
     from dietcode.client.pull import pull as pull_only
 

@@ -33,9 +33,10 @@ def reselect(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Pick other categories from measurements already made; nothing is measured.
+    """Pick other categories from measurements already made.
 
-    A folder gives a new folder. A job gives a new job, whose library is the next version of its name.
+    Nothing is measured. A folder gives a new folder. A job gives a new job, whose library is the next version
+    of its name.
     """
     changes = parse_objective(objective)
     if Path(library).is_dir():

@@ -9,7 +9,7 @@ from dietcode.cli.remote import Server
 
 
 def runners(as_json: Json = False, server: Server = None) -> None:
-    """List the servers and workers that run jobs now, what they measure, and where."""
+    """List the servers and workers that run jobs now."""
     from dietcode.client import Client
 
     with Client(server) as client:

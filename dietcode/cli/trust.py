@@ -29,7 +29,7 @@ def trust(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Pin the key that a server signs its libraries with, or list what is pinned."""
+    """Pin the key that a server signs with, or list what is pinned."""
     from dietcode.client.address import normal_url
     from dietcode.trust.pins import Pins
 

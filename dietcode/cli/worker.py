@@ -31,7 +31,10 @@ def worker(
         bool, typer.Option("--check", help="Only say whether the worker of this data folder works.")
     ] = False,
 ) -> None:
-    """Run jobs of a server's database on this machine until Ctrl-C; `dietcode runners` lists who does."""
+    """Run jobs of a server's database on this machine until Ctrl-C.
+
+    `dietcode runners` lists who does.
+    """
     need("server", "this command")
     from dietcode_server.settings import load_settings
     from dietcode_server.standalone import check_worker, run_worker

@@ -17,7 +17,10 @@ def yank(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Take a version out of lists and of the latest; by its number, or by a lock file, it still comes."""
+    """Take a version out of lists and of the latest.
+
+    By its number, or by a lock file, it still comes.
+    """
     from dietcode.client import Client
     from dietcode.client.calls import parse_ref
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dietcode.confinement import kept_environment
-from dietcode.lean import import_less_of_tvm
+from dietcode.lean import import_less_of_tvm, python_command
 from dietcode.lifeline import die_with_parent
 
 _LOADED = (  # what most children use
@@ -90,7 +90,7 @@ class ForkServer:
         self.made_for = _circumstances()
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            command = python_command(__name__, str(theirs.fileno()))
             quiet = subprocess.DEVNULL
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=quiet, stdout=quiet, stderr=quiet
@@ -131,7 +131,7 @@ def start_child(connection: Connection) -> Process:
     with _lock, contextlib.suppress(OSError):
         if sys.platform == "linux" and hasattr(os, "pidfd_open"):
             return _server().fork(connection.fileno())
-    command = [sys.executable, "-m", "dietcode.measure.child_calls", str(connection.fileno())]
+    command = python_command("dietcode.measure.child_calls", str(connection.fileno()))
     return subprocess.Popen(command, pass_fds=[connection.fileno()], stderr=subprocess.DEVNULL)
 
 

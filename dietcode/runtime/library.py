@@ -27,7 +27,8 @@ Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the var
 class Library(CalledInC, Reopened):
     """One tuned operator for a range of shapes.
 
-    Calls are thread-safe. Tensors are never copied; any alignment is accepted.
+    Calls are thread-safe. Any alignment is accepted. An input whose rows lie apart, as a slice of wider ones,
+    is copied together first; other tensors are never copied, and have to be contiguous.
 
     Parameters
     ----------
@@ -66,6 +67,22 @@ class Library(CalledInC, Reopened):
         self._compiled_shapes: CompiledShapes = {}
         self._check_described()
         self._prepare_calls()
+        self.__doc__ = self._help()
+
+    def _help(self) -> str:
+        """Return what `help` shows of this library: how it is called."""
+        facts = self._inputs | {facts["name"]: facts for facts in self._outputs}
+        names = [*self._order, *(facts["name"] for facts in self._outputs)]
+        lines = [f"{name}: {_dims_text(facts[name], self.manifest['dims'])}" for name in dict.fromkeys(names)]
+        lines += [f"{name} in {_range_text(range_of)}" for name, range_of in self._variables.items()]
+        packed = ", ".join(f"{name}=lib.pack({name}=…)" for name in self._order if name in self._packed)
+        hint = f"\n\nOnce, ahead of all calls: {packed}" if packed else ""
+        signature = str(getattr(self, "__signature__", "(…)"))
+        returned = ", ".join(facts["name"] for facts in self._outputs)
+        return (
+            f"lib{signature} -> {returned}\n\n" + "\n".join(lines) + hint + "\n\n"
+            "Also pack, select, bind, torch_op, report, dispatch: help(type(lib))."
+        )
 
     def _prepare_calls(self) -> None:
         runs = self._run, self._run_beside_torch
@@ -449,6 +466,10 @@ def _as_int(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ShapeError(f"{name}: {value!r}; allowed: an integer")
     return int(value)
+
+
+def _dims_text(facts: Mapping[str, Any], dims: Mapping[str, Any]) -> str:
+    return f"{facts['dtype']} [{', '.join(str(dims[index]) for index in facts['dims'])}]"
 
 
 def _range_text(facts: Mapping[str, Any]) -> str:

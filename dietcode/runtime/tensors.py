@@ -47,6 +47,14 @@ class Packed:
         shape = ", ".join(map(str, self.shape))
         return f"Packed({self.name}[{shape}] {self.data.dtype}, {self.layout}, {self.data.nbytes} bytes)"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
+        """Return itself, since nothing in it changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what `pickle` keeps: the values, which are aligned again where they are read."""
+        return _unpickled, (self.name, self.shape, self.layout, self.data)
+
     @cached_property
     def native(self) -> Any:
         """The same memory as the runtime's tensor, so that no call converts it."""
@@ -56,6 +64,12 @@ class Packed:
     def span(self) -> tuple[int, int]:
         """The memory span of the data, see `span`."""
         return span(self.data)
+
+
+def _unpickled(name: str, shape: tuple[int, ...], layout: str, data: np.ndarray[Any, Any]) -> Packed:
+    aligned = aligned_empty(data.shape, dtype=data.dtype.name)
+    aligned[...] = data
+    return Packed(name, shape, layout, aligned)
 
 
 def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any, tuple[int, ...]]:

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from dietcode import extras
 from dietcode.confinement import kept_environment
 from dietcode.errors import CandidateError, TargetError, TuningError
+from dietcode.lean import python_command
 from dietcode.target.cubin import check_machine_code
 from dietcode.target.cuda import CudaTarget
 
@@ -115,7 +115,7 @@ def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
         return compile_here(text, flags, form)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dietcode.target.nvrtc_child"],
+            python_command("dietcode.target.nvrtc_child"),
             input=json.dumps({"text": text, "flags": flags, "form": form}).encode(),
             capture_output=True,
             env=kept_environment(os.environ) | {"PYTHONHASHSEED": "0"},

@@ -14,6 +14,7 @@ import sys
 
 from dietcode.confinement import MEMORY_BYTES, confine
 from dietcode.errors import DietCodeError
+from dietcode.lean import python_command
 from dietcode.lifeline import die_with_parent
 
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
@@ -26,7 +27,7 @@ def main() -> None:
     if sys.argv[1:] != [_AGAIN]:
         libc = ctypes.CDLL(None)
         libc.personality(_SAME_ADDRESSES)  # where it is refused, the code is as good
-        os.execv(sys.executable, [sys.executable, "-m", "dietcode.target.nvrtc_child", _AGAIN])
+        os.execv(sys.executable, python_command("dietcode.target.nvrtc_child", _AGAIN))
     confine(MEMORY_BYTES)
     from dietcode.target.nvrtc import compile_here
 

@@ -136,16 +136,18 @@ def _check_block(spec: SpecFields) -> None:
         raise SpecError("target.kind", f"given cuda; allowed for attention: {allowed}")
 
 
-def _check_dtypes(spec: SpecFields) -> None:
-    """Refuse operands of a dtype that the target lacks, and of two dtypes."""
+def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
+    """Give an error for each operand of a dtype that the target lacks, else for two dtypes."""
     if spec.op.block is not None:
         _check_block_dtypes(spec, spec.op.block)
         return
-    check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
+    allowed = INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES
+    errors = list(_operand_dtype_errors(spec, allowed))
     (first, one), (second, other) = spec.tensors.items()
-    if one.dtype != other.dtype:
+    if not errors and one.dtype != other.dtype:
         problem = f"given {clip(other.dtype)}; allowed: {one.dtype}, as tensors.{first} has it"
-        raise SpecError(f"tensors.{second}.dtype", problem)
+        errors.append(SpecError(f"tensors.{second}.dtype", problem))
+    yield from errors
 
 
 def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
@@ -169,11 +171,16 @@ def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES
     """
     if spec.op.block is not None:
         return  # checked with the block
+    for error in _operand_dtype_errors(spec, allowed):
+        raise error
+
+
+def _operand_dtype_errors(spec: SpecFields, allowed: Sequence[str]) -> Iterator[SpecError]:
     for name, tensor in spec.tensors.items():
         if tensor.dtype not in allowed:
             problem = f"given {clip(tensor.dtype)}; allowed on this target: {', '.join(allowed)}"
             needs = "; it needs a target of kind cuda" if tensor.dtype in INPUT_DTYPES else ""
-            raise SpecError(f"tensors.{name}.dtype", problem + needs)
+            yield SpecError(f"tensors.{name}.dtype", problem + needs)
 
 
 def _check_dims(spec: SpecFields) -> Iterator[SpecError]:

@@ -86,6 +86,17 @@ def test_check_tells_all_problems_with_their_lines(tmp_path: Path, inside: Any) 
     assert done.returncode == 2 and done.stderr.startswith(
         f"dietcode: {path}:5:33: tensors.W.konstant: unknown"
     )
+    assert done.stderr.endswith(f"; 2 more: dietcode check {path}\n") and done.stderr.count("\n") == 1
+
+
+def test_check_tells_the_dtype_of_each_operand(tmp_path: Path, inside: Any) -> None:
+    data = spec_data()
+    for tensor in data["tensors"].values():
+        tensor["dtype"] = "float33"
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(data))
+    fields = [one["field"] for one in json.loads(inside("check", path, "--json").stdout)["problems"]]
+    assert fields == ["tensors.X.dtype", "tensors.W.dtype"]
 
 
 def test_check_of_standard_input(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,13 @@ def test_a_comparison_fits(narrow: Lines) -> None:
         "measured_gflops": 300.0,
         "vendor_gflops": 150.0,
     }
-    record |= {"vendor": "numpy", "max_rel_error": 1e-7, "in_company": {"measured_gflops": 290.0}}
+    record |= {
+        "vendor": "numpy",
+        "max_rel_error": 1e-7,
+        "in_company": {"measured_gflops": 290.0},
+        "roof_gflops": 400.0,
+        "peak_gflops": 400.0,
+    }
     record["disturbed"] = None
     table.row(record)
     head, row = narrow()
@@ -135,6 +141,7 @@ def test_help_lists_commands_by_group(inside: Any) -> None:
     for name in command.commands:
         assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1, name
     assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text[heads[0] :], "each says all that it does in a line"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
+import pydoc
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,28 @@ def test_a_process_that_starts_anew_gets_them(folder: Path) -> None:
         found = pool.apply(_called, (library, bound, X))
     for result in found:
         np.testing.assert_array_equal(result, bound(X))
+
+
+def _called_with(library: Any, packed: Any, x: Any) -> tuple[Any, bool]:
+    return library(x, packed), packed.data.ctypes.data % 64 == 0
+
+
+def test_a_packed_constant_travels_after_calls_too(folder: Path) -> None:
+    """A call keeps the runtime's tensor with it, which has no pickle."""
+    library: Any = dietcode.load(folder, num_threads=1)
+    packed = library.pack(W=W)
+    expected = library(X, packed)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found, is_aligned = pool.apply(_called_with, (library, packed, X))
+    assert is_aligned
+    np.testing.assert_array_equal(found, expected)
+    assert copy.deepcopy(packed) is packed
+
+
+def test_help_shows_how_this_library_is_called(folder: Path) -> None:
+    text = pydoc.render_doc(dietcode.load(folder), renderer=pydoc.plaintext)
+    assert "lib(X, W, *, out=None) -> Y" in text and "W=lib.pack(W=…)" in text
+    assert "*positional" not in text and "X: float32 [" in text
 
 
 def test_it_is_loaded_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

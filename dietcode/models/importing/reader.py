@@ -18,7 +18,7 @@ import numpy as np
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
-from dietcode.lean import collect_seldom, with_torch
+from dietcode.lean import collect_seldom, python_command, with_torch
 
 # By the suffix of a file, the extra that reads it, and what that is.
 KINDS = {
@@ -70,10 +70,13 @@ def reading(path: Path, module: str, asked: Sequence[Any], visible: Path | None 
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
-        confined = [] if visible is None else ["dietcode.confinement.read"]
-        seen = [] if visible is None else [str(visible)]
-        command = [sys.executable, "-m", *confined, module, *seen, json.dumps([folder, *asked])]
-        variables = with_torch(os.environ) | ({} if visible is None else {"TMPDIR": folder})
+        own = json.dumps([folder, *asked])
+        variables = with_torch(os.environ)
+        if visible is None:
+            command = python_command(module, own)
+        else:
+            command = python_command("dietcode.confinement.read", module, str(visible), own)
+            variables |= {"TMPDIR": folder}
         done = subprocess.run(
             command, env=variables, check=False, capture_output=True, text=True, errors="replace"
         )

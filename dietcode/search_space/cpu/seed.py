@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.confinement import kept_environment
-from dietcode.lean import without_torch
+from dietcode.lean import python_command, without_torch
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.seed import NoTrialError, Seed, end_group
 from dietcode.target.cpu import CpuTarget
@@ -103,7 +102,7 @@ def _run_worker(
     ):
         own = {"TVM_NUM_THREADS": threads, "TVM_BIND_THREADS": "0", "TMPDIR": temporary}
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.confinement.start", _MODULE, str(work_dir.absolute())],
+            python_command("dietcode.confinement.start", _MODULE, str(work_dir.absolute())),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -12,7 +12,6 @@ import math
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import Any
 
 from dietcode.confinement import kept_environment
 from dietcode.errors import TuningError
-from dietcode.lean import without_torch
+from dietcode.lean import python_command, without_torch
 from dietcode.search_space.cuda.fetching import WIDTHS
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -206,7 +205,7 @@ def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None
     ):
         own = {"TVM_NUM_THREADS": "1", "TMPDIR": temporary}
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.confinement.start", "dietcode.search_space.cuda.metaschedule"],
+            python_command("dietcode.confinement.start", "dietcode.search_space.cuda.metaschedule"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

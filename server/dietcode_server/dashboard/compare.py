@@ -20,7 +20,7 @@ from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.instances import Column, Order, PageNumber, Sort, Table, measured, page_of
 from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.reports import FloatArray, IntArray
-from dietcode_server.dashboard.results import Result, library_of, result_of
+from dietcode_server.dashboard.results import Result, library_of, num_measured, result_of
 from dietcode_server.store import jobs
 from dietcode_server.store.tables import JobRow
 
@@ -184,10 +184,10 @@ def _facts(found: Comparison) -> list[tuple[str, list[str]]]:
         each.append(
             {
                 "device": result.library.device,
-                "micro-kernels": f"{len(result.report.serves)} of {len(result.report.names)} considered",
+                "micro-kernels": f"{len(result.report.serves)} of {num_measured(result.report)} measured",
                 "library.so": f"{result.code_bytes} bytes",
-                "mean predicted loss against the measured": f"{selection['loss_mean']:.2%}",
-                "worst predicted loss against the measured": f"{selection['loss_worst']:.2%}",
+                "predicted loss, mean": f"{selection['loss_mean']:.2%}",
+                "predicted loss, worst": f"{selection['loss_worst']:.2%}",
                 "measured against the vendor": "disturbed" if result.disturbed and not result.calm else ratio,
                 "instances": str(len(result.report)),
             }
@@ -238,6 +238,8 @@ def _value_text(flat: Mapping[str, Any], path: str) -> str:
     if path not in flat:
         return "–"
     value = flat[path]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

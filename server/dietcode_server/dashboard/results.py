@@ -114,6 +114,11 @@ class Result:
         return _geometric_mean(self.in_company)
 
 
+def num_measured(report: Report) -> int:
+    """Return how many micro-kernels were measured to the end."""
+    return int(report.facts.get("space", {}).get("measured", len(report.names)))
+
+
 def _geometric_mean(values: Sequence[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
@@ -183,7 +188,7 @@ def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
     rounds = report.facts.get("rounds") or [{}]
     stop = rounds[-1].get("stop")
     return {
-        "num_measured": report.facts.get("space", {}).get("measured", len(report.names)),
+        "num_measured": num_measured(report),
         "cut_off": stop if stop in (TRIALS, SECONDS) else None,
         "result": result,
         "report": report,

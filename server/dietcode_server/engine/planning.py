@@ -15,7 +15,7 @@ from typing import Any
 
 from dietcode.confinement import confine, kept_environment
 from dietcode.errors import DietCodeError, ModelError, TuningError
-from dietcode.lean import without_torch
+from dietcode.lean import python_command, without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.models.planning import ModelPlan
 
@@ -43,7 +43,7 @@ def plan_apart(graph: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__],
+            python_command(__name__),
             input=json.dumps({"parent_pid": os.getpid(), "graph": graph, "fields": fields}).encode(),
             env=without_torch(kept_environment(os.environ)),
             capture_output=True,

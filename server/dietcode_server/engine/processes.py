@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from dietcode.bench.confined import Compare
 from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
-from dietcode.lean import without_torch
+from dietcode.lean import python_command, without_torch
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.limits import SizeLimits
@@ -79,7 +78,7 @@ class LocalEngine:
     log_dir: Path
     heartbeat_secs: float
     log_format: Format = "text"
-    command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
+    command: tuple[str, ...] = tuple(python_command("dietcode_server.engine.worker"))
     lease_secs: float = LEASE_SECS
     slot: str | None = field(default_factory=socket.gethostname)
     spec: Callable[[], EngineSpec] = EngineSpec

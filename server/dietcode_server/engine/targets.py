@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
-from dietcode.lean import collect_seldom, import_less_of_tvm, without_torch
+from dietcode.lean import collect_seldom, import_less_of_tvm, python_command, without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.target.kinds import KINDS
@@ -212,7 +212,7 @@ class Targets:
 def _answers_of_child(question: bytes) -> list[Resolved | str]:
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dietcode_server.engine.targets"],
+            python_command("dietcode_server.engine.targets"),
             input=question,
             env=without_torch(os.environ),
             capture_output=True,

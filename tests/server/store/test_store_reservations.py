@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -227,3 +228,43 @@ def test_whatever_happens_in_any_order(database: Database, steps: list[tuple[str
                 now += timedelta(seconds=6)
             assert jobs.get(session, job_id).attempt == attempts[job_id]
         raise UndoneError
+
+
+@pytest.mark.parametrize("finds", ["next_queued", "reserve"])
+def test_turns_look_at_no_running_job(finds: str, tmp_path: Path) -> None:
+    """The steps of SQLite's machine are the same beside 3 running jobs and beside 60."""
+    database = Database(f"sqlite:///{tmp_path}/jobs.db")
+    database.upgrade()
+
+    def steps() -> int:
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+
+        with database.write() as session:
+            connection: Any = session.connection().connection.driver_connection
+            connection.set_progress_handler(step, 10)
+            if finds == "reserve":
+                assert reserve(session, "h/1/1") is not None
+            else:
+                assert leases.next_queued(session, now=NOW) is not None
+            connection.set_progress_handler(None, 10)
+            session.rollback()
+        return 10 * count
+
+    def run(first: int, end: int) -> None:
+        with database.write() as session:
+            for number in range(first, end):
+                row, _ = submit(session, f"running{number}", now=after(-600))
+                row.priority = 9
+                assert leases.claim(session, row.id, f"h/{number}/1", lease_secs=1e6, now=after(-500))
+
+    run(0, 3)
+    with database.write() as session:
+        submit(session, "waits", now=after(-60))
+    few = steps()
+    run(3, 60)
+    assert steps() <= few + 60, "a row that is looked at takes ten steps or more"
+    database.dispose()
