@@ -243,6 +243,6 @@ def test_examples_are_a_click_away(page: Any, server: Any) -> None:
     editor = open_editor(page, "/submit")
     page.get_by_text("Start from an example").click()
     screenshot(page, "submit-examples")
-    page.get_by_role("link", name="bert-bmm-qk").click()
+    page.get_by_role("link", name="bert-bmm-qk", exact=True).click()
     expect(editor).to_have_value(re.compile("name: bert-bmm-qk"))
     expect(page.locator("#summary")).to_contain_text("Y[b, t, s] = Σk A[b, t, k] · B[b, s, k]")

@@ -144,9 +144,9 @@ def test_the_worker_is_ended_at_its_deadline(tmp_path: Path, monkeypatch: pytest
         f"open({str(marker)!r}, 'w').write(str(p.pid)); time.sleep(300)"
     )
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {seed_module.sys.executable} -c "{code}"\n')
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(seed_module.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     started = seed_module.time.monotonic()
     with pytest.raises(TuningError, match="no trial"):
         run_seed(
@@ -164,7 +164,7 @@ def test_the_worker_is_ended_after_the_last_trial(tmp_path: Path, monkeypatch: p
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\ncat {lines} >>{tmp_path / 'w' / DATABASE}\nexec sleep 300\n")
     python.chmod(0o755)
-    monkeypatch.setattr(seed_module.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     started = seed_module.time.monotonic()
     extents = {"m": 128, "n": 384, "k": 768}
     _, facts = run_seed(make_problem("mk,nk->mn"), extents, cpu_target("haswell"), tmp_path / "w", 2, 60.0)

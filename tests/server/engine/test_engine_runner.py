@@ -66,10 +66,11 @@ from dietcode_server.engine.runner import end_descendants
 
 def comet(trace):
     import os, time
+    end = time.monotonic() + 60  # whatever becomes of the test
     if os.fork() == 0:
         os.setsid()
         with open(trace, "ab", buffering=0) as file:
-            while True:
+            while time.monotonic() < end:
                 try:
                     if os.fork():
                         os._exit(0)
@@ -82,7 +83,7 @@ children = LocalChildren(CpuWorker(1))
 trace = str(children._handover.folder / "trace")
 mine = types.FunctionType(comet.__code__, {"__builtins__": __builtins__, "__name__": "__main__"})
 children._builders.submit(mine, trace).result(60)
-while not os.path.getsize(trace):
+while not os.path.exists(trace) or not os.path.getsize(trace):
     time.sleep(0.01)
 print(trace, flush=True)
 if sys.argv[1] == "itself":
@@ -101,14 +102,14 @@ def test_what_forks_and_ends_again_and_again_is_met(who: str, tmp_path: Path) ->
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
     )
     assert worker.stdout is not None
-    trace = Path(worker.stdout.readline().strip())
-    if who == "itself":
-        size = int(worker.stdout.readline())
-        time.sleep(0.5)
-        assert trace.stat().st_size == size
-    end_tree(worker.pid)
-    assert worker.wait(5) == -9
-    worker.stdout.close()
+    with worker.stdout:
+        trace = Path(worker.stdout.readline().strip())
+        if who == "itself":
+            size = int(worker.stdout.readline())
+            time.sleep(0.5)
+            assert trace.stat().st_size == size
+        end_tree(worker.pid)
+        assert worker.wait(5) == -9
     size = trace.stat().st_size
     assert size > 0
     time.sleep(0.5)
