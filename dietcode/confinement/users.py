@@ -10,6 +10,8 @@ import ctypes
 import os
 import resource
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECUREBITS = 1, 2, 4, 28
@@ -24,6 +26,31 @@ _FIRST_USER = 0x7000_0000  # of numbers that no system gives to people
 def can_become() -> bool:
     """Whether root may become another user here, and end that user's processes."""
     return _has_all(_held(ctypes.CDLL(None, use_errno=True))[0]) and _is_there(_FIRST_USER + os.getpid())
+
+
+def end_user(user: int) -> None:
+    """Kill all processes of a user that a confined process became, by root.
+
+    The kernel does so at once for all that there are. Those that fork and end again and again are among them;
+    who looks for one after the other may miss these.
+
+    Parameters
+    ----------
+    user : int
+        Nothing happens where it is any other.
+    """
+    if user >= _FIRST_USER and os.getuid() == 0:
+        command = [sys.executable, "-I", "-S", "-c", _END_USER, str(user)]
+        subprocess.run(command, check=False, capture_output=True, timeout=30)
+
+
+_END_USER = """
+import os, signal, sys
+user = int(sys.argv[1])
+os.setresuid(user, user, user)
+assert os.getresuid() == (user, user, user)
+os.kill(-1, signal.SIGKILL)
+"""
 
 
 def become_ordinary(kept: int, own: bool, max_threads: int) -> None:

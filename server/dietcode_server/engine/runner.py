@@ -9,6 +9,8 @@ import time
 
 import psutil
 
+from dietcode.confinement.users import end_user
+
 _START_TOLERANCE_SECS = 2.0
 _LOOK_SECS = 0.02
 
@@ -62,17 +64,24 @@ def end_descendants(grace_secs: float = 1.0) -> None:
 def _end_below(root: psutil.Process, grace_secs: float) -> None:
     """Kill descendants; one that forks and ends again and again is met in time, or may start no more."""
     until = time.monotonic() + grace_secs
-    while (alive := _alive_below(root)) and time.monotonic() < until:
+    while time.monotonic() < until:
+        alive, users = _below(root)
+        for user in users:
+            end_user(user)
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        if not alive:
+            break
         psutil.wait_procs(alive, timeout=_LOOK_SECS)
 
 
-def _alive_below(root: psutil.Process) -> list[psutil.Process]:
-    found = []
+def _below(root: psutil.Process) -> tuple[list[psutil.Process], set[int]]:
+    """Return the descendants that live, and the users whom they and those that have ended were."""
+    found, users = [], set()
     for process in root.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
+            users.add(process.uids().real)
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-    return found
+    return found, users
