@@ -87,7 +87,10 @@ def test_bags_with_rows_that_are_left_out(mode: str) -> None:
 
         def forward(self, positions: Any, offsets: Any) -> Any:
             rows = positions[: positions.shape[0] // 3 * 3].reshape(-1, 3)
-            return self.last(positions, offsets), self.padded(positions, offsets), self.table(rows)
+            left_out = F.embedding_bag(positions, self.table.weight, offsets, mode=mode, padding_idx=-2)
+            last = F.embedding_bag(positions, self.table.weight, offsets, mode=mode, padding_idx=-1)
+            bags = self.last(positions, offsets), self.padded(positions, offsets), self.table(rows)
+            return *bags, left_out, last
 
     def example(bags: int) -> tuple[Any, ...]:
         offsets = torch.arange(bags) * 3  # the second bag is empty

@@ -7,16 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, rule
 
 _MODES = ("sum", "mean", "max")
 
 
-@rule(
-    "aten._embedding_bag.default",
-    "aten._embedding_bag_forward_only.default",
-    "aten.embedding_bag.padding_idx",
-)
+@rule("aten.embedding_bag.padding_idx")
+def _bags_and_maybe_a_row(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Here -1 is the last row, and None leaves none out."""
+    row = a["padding_idx"]
+    if row is not None and row < 0:
+        num_rows = m.type(m.tensor(a["weight"])).shape[0]
+        if not num_rows.is_constant:
+            raise GraphError(f"padding_idx {row} of {num_rows} rows; allowed: from 0 on")
+        row += num_rows.constant
+    return _bags(m, {**a, "padding_idx": -1 if row is None else row}, fake)
+
+
+@rule("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
 def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     """Return sums, means or maxima of rows of a table, for bags that follow each other in a list."""
     weight, positions, offsets = (m.tensor(a[key]) for key in ("weight", "indices", "offsets"))
@@ -30,8 +39,8 @@ def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["per_sample_weights"] is not None:
         rows = m.add("mul", rows, m.reshape(m.tensor(a["per_sample_weights"]), (length, ONE)))
     counted = None
-    if a["padding_idx"] is not None and a["padding_idx"] != -1:
-        counted = m.add("not_equal", positions, a["padding_idx"] % _constant(m.type(weight).shape[0]))
+    if a["padding_idx"] >= 0:
+        counted = m.add("not_equal", positions, a["padding_idx"])
         wide = m.reshape(counted, (length, ONE))
         left_out = m.add(
             "full", shape=(length, width), value=-math.inf if mode == "max" else 0.0, dtype=dtype
@@ -54,10 +63,6 @@ def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
             zeros = m.add("full", shape=(num_bags, width), value=0.0, dtype=dtype)
             total = m.add("where", m.add("less", 0.0, counts), total, zeros)
     return total, None, None, None
-
-
-def _constant(extent: Extent) -> int:
-    return extent.constant if extent.is_constant else 1
 
 
 def _bag_of_each(m: Importer, offsets: str, length: Extent) -> str:

@@ -52,6 +52,10 @@ class GraphBuilder:
             return value
         return self.add("cast", value, dtype=dtype)
 
+    def number(self, extent: Extent) -> Value:
+        """Return an extent as an operand."""
+        return extent.constant if extent.is_constant else self.add("extent", value=extent)
+
     def reshape(self, value: Value, shape: Sequence[Extent | int]) -> str:
         """Return a value in another shape, itself where it has this one."""
         wanted = tuple(Extent.of(one) for one in shape)

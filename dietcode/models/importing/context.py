@@ -38,7 +38,7 @@ class Importer(GraphBuilder):
         if hasattr(argument, "op") and hasattr(argument, "meta"):
             found: Value | Extent = self.values[argument.name]
             if isinstance(found, Extent):
-                return found.constant if found.is_constant else self.add("extent", value=found)
+                return self.number(found)
             return found
         if argument is None or isinstance(argument, bool | int | float):
             return argument

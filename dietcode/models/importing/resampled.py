@@ -15,11 +15,6 @@ from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.spelled_out import enlarged
 
 
-def _number(b: GraphBuilder, extent: Extent) -> Value:
-    """Return an extent as an operand."""
-    return extent.constant if extent.is_constant else b.add("extent", value=extent)
-
-
 def _ratio(b: GraphBuilder, over: Extent, under: Extent, scale: float | None, dtype: str) -> Value:
     """Return how much of the old one an element of the new size is."""
     if scale is not None:
@@ -54,7 +49,7 @@ def nearest(
         at = b.add("cast", b.add("arange", stop=size), dtype="float32")
         at = b.add("add", at, 0.5) if centred else at
         at = b.add("floor", b.add("mul", at, _ratio(b, own, size, scale, "float32")))
-        at = b.add("minimum", b.add("cast", at, dtype="int64"), _number(b, own - 1))
+        at = b.add("minimum", b.add("cast", at, dtype="int64"), b.number(own - 1))
         x = b.add("take", x, at, axis=axis)
     return x
 
@@ -82,7 +77,7 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
         at = b.add("mul", b.add("add", at, 0.5), _ratio(b, narrow, wide, scale, dtype))
     if not aligned:
         at = b.add("maximum", b.add("sub", at, 0.5), 0.0)
-    last = _number(b, narrow - 1)
+    last = b.number(narrow - 1)
     below = b.add("minimum", b.add("cast", b.add("floor", at), dtype="int64"), last)
     above = b.add("minimum", b.add("add", below, 1), last)
     rank = b.rank(x)
@@ -133,14 +128,14 @@ def padded(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, mo
     if mode == "edge" and any(one.bounds(b.graph.ranges)[0] < 0 for one in (before, after)):
         raise GraphError("padding that takes elements away; allowed: 0 or more")
     at = b.add("arange", start=Extent() - before, stop=length + after)
-    last = _number(b, length - 1)
+    last = b.number(length - 1)
     if mode == "reflect":
         from_end = b.add("abs", b.add("sub", last, b.add("abs", at)))
         at = b.add("sub", last, from_end)
     elif mode == "edge":
         at = b.add("minimum", b.add("maximum", at, 0), last)
     else:
-        at = b.add("remainder", at, _number(b, length))
+        at = b.add("remainder", at, b.number(length))
     return b.add("take", x, at, axis=axis)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, rule
@@ -20,14 +20,10 @@ def _at_strides(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     sizes = m.shape(a["size"])
     positions: Value = m.value(a["storage_offset"]) or 0  # an absent one is that of the tensor, 0
     for axis, (size, stride) in enumerate(zip(sizes, m.shape(a["stride"]), strict=True)):
-        steps = m.add("mul", m.add("arange", stop=size), _number(m, stride))
+        steps = m.add("mul", m.add("arange", stop=size), m.number(stride))
         behind = [ONE] * (len(sizes) - axis - 1)
         positions = m.add("add", m.reshape(steps, (size, *behind)), positions)
     flat = flattened(m, x, 0, m.rank(x) - 1) if m.rank(x) else m.reshape(x, (1,))
     if not isinstance(positions, str):  # one element, without axes
         return m.select(flat, 0, int(positions or 0))
     return m.add("take", flat, positions, axis=0)
-
-
-def _number(m: Importer, extent: Extent) -> Value:
-    return extent.constant if extent.is_constant else m.add("extent", value=extent)
