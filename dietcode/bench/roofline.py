@@ -25,9 +25,9 @@ from dietcode.runtime.native_loops import loop_function
 from dietcode.runtime.tensors import aligned_empty
 
 FMA_PEAK, READ_STREAM = "fma-peak", "read-stream"
-# A call takes about two milliseconds at least, so that starting its threads does not show: of what caches
-# hold it reads more.
-_PEAK_STEPS = 1_000_000
+# A call takes some milliseconds at least, so that starting its threads does not show: of what caches hold it
+# reads more.
+_PEAK_STEPS = 2_000_000
 _STREAM_BYTES = 64 << 20
 _CACHED_STREAM_BYTES, _CACHED_BYTES = 512 << 20, 4 << 20
 _MOST_BYTES = 256 << 20  # of the buffer: more than caches hold
@@ -98,7 +98,7 @@ class Roofline:
         return Figures(peak, bandwidth, min(peak, bandwidth * flops / num_bytes))
 
     def read(self, flops: float, num_bytes: float) -> Figures:
-        """Return the figures of now, from the fastest of a few calls: some milliseconds.
+        """Return the figures of now, from the fastest of a few calls: some tens of milliseconds.
 
         Parameters
         ----------

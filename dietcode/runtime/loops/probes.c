@@ -20,16 +20,17 @@ typedef struct {
   int core; /* that it runs on, -1 for any */
 } Share;
 
-/* KIND_peak: chain = chain * 0.5 + 0.5, steps * times, which no compiler may shorten. KIND_read: chain += data. */
+/* KIND_peak: chain = 1.9 - chain * chain, steps * times. The map is chaotic, so that operands never settle, and each
+ * chain begins elsewhere: chains that began alike were one chain to a compiler. KIND_read: chain += data. */
 #define PROBES(KIND, TARGET, VECTOR, LANES, SET)                                                                \
   TARGET static void KIND##_peak(const Share *share) {                                                          \
-    const VECTOR half = SET(0.5f);                                                                              \
-    CHAINS(BEGIN_##KIND)                                                                                        \
+    const VECTOR top = SET(1.9f);                                                                               \
+    CHAINS(START_##KIND)                                                                                        \
     for (int64_t i = share->steps * share->times; i > 0; i--) { CHAINS(STEP_##KIND) }                           \
     CHAINS(END_##KIND)                                                                                          \
   }                                                                                                             \
   TARGET static void KIND##_read(const Share *share) {                                                          \
-    CHAINS(BEGIN_##KIND)                                                                                        \
+    CHAINS(ZERO_##KIND)                                                                                         \
     for (int64_t time = 0; time < share->times; time++) {                                                       \
       const float *data = share->data;                                                                          \
       for (int64_t i = 0; i < share->steps; i++, data += NUM_CHAINS * LANES) { CHAINS(READ_##KIND) }            \
@@ -40,8 +41,9 @@ typedef struct {
 #define ANYWHERE
 typedef float Vector4 __attribute__((vector_size(16), aligned(4)));
 #define SET4(x) ((Vector4){x, x, x, x})
-#define BEGIN_four(i) Vector4 c##i = SET4(0.0f);
-#define STEP_four(i) c##i = c##i * half + half;
+#define START_four(i) Vector4 c##i = SET4(0.1f + 0.07f * i);
+#define ZERO_four(i) Vector4 c##i = SET4(0.0f);
+#define STEP_four(i) c##i = top - c##i * c##i;
 #define READ_four(i) c##i += *(const Vector4 *)(data + 4 * i);
 #define END_four(i) *(Vector4 *)(share->sums + 4 * i) = c##i;
 PROBES(four, ANYWHERE, Vector4, 4, SET4)
@@ -49,14 +51,16 @@ PROBES(four, ANYWHERE, Vector4, 4, SET4)
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2,fma")))
-#define BEGIN_eight(i) __m256 c##i = _mm256_setzero_ps();
-#define STEP_eight(i) c##i = _mm256_fmadd_ps(c##i, half, half);
+#define START_eight(i) __m256 c##i = _mm256_set1_ps(0.1f + 0.07f * i);
+#define ZERO_eight(i) __m256 c##i = _mm256_setzero_ps();
+#define STEP_eight(i) c##i = _mm256_fnmadd_ps(c##i, c##i, top);
 #define READ_eight(i) c##i = _mm256_add_ps(c##i, _mm256_loadu_ps(data + 8 * i));
 #define END_eight(i) _mm256_storeu_ps(share->sums + 8 * i, c##i);
 PROBES(eight, AVX2, __m256, 8, _mm256_set1_ps)
 #define AVX512 __attribute__((target("avx512f")))
-#define BEGIN_sixteen(i) __m512 c##i = _mm512_setzero_ps();
-#define STEP_sixteen(i) c##i = _mm512_fmadd_ps(c##i, half, half);
+#define START_sixteen(i) __m512 c##i = _mm512_set1_ps(0.1f + 0.07f * i);
+#define ZERO_sixteen(i) __m512 c##i = _mm512_setzero_ps();
+#define STEP_sixteen(i) c##i = _mm512_fnmadd_ps(c##i, c##i, top);
 #define READ_sixteen(i) c##i = _mm512_add_ps(c##i, _mm512_loadu_ps(data + 16 * i));
 #define END_sixteen(i) _mm512_storeu_ps(share->sums + 16 * i, c##i);
 PROBES(sixteen, AVX512, __m512, 16, _mm512_set1_ps)
