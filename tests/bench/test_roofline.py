@@ -72,7 +72,7 @@ def test_a_buffer_larger_than_caches_is_not_made(roofline: Roofline) -> None:
 
 
 def test_the_peak_is_more_than_a_product_of_numpy_reaches(roofline: Roofline) -> None:
-    """Of those that were taken one after the other; a disturbed one says less than there is, and more are taken."""
+    """Of those taken one after the other; a disturbed one says less than there is, and more are taken."""
     a = np.ones((512, 512), np.float32)
     rates, peaks = [0.0], [0.0]
     while max(peaks) <= 0.9 * max(rates) or len(peaks) < 6:
