@@ -43,13 +43,13 @@ def enclose(own_namespace: bool = True) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     before = _death_signal(libc)
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, nobody is waited for
     separate = own_namespace and _new_namespace(libc)
     if separate:
         libc.prctl(_PR_SET_PDEATHSIG, before, 0, 0, 0)  # a new namespace of users may forget it
     else:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored does not wait for anybody
     alive, held = os.pipe()
     child = os.fork()
     if child:
