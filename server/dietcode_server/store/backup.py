@@ -92,9 +92,11 @@ def restore(database: Database, file: Path, *, force: bool = False) -> int:
     ConflictError
         The database is not empty, and nobody said `force`; or a worker is writing to it.
     StoreError
-        The database cannot be written; it is as it was.
+        The database cannot be written, or has an older schema; it is as it was.
     """
     with _opened(file) as source:
+        if database.revision() is not None:
+            database.check_head()  # there is no way back from an upgrade, and the rest may be refused
         database.upgrade()
         with source.snapshot() as given, database.begin() as connection:
             _check_free(database, connection, force)

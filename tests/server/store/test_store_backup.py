@@ -209,6 +209,18 @@ def test_what_is_no_backup(
     assert not Path(str(other.location)).exists()
 
 
+def test_an_older_database_is_as_it_was_where_nothing_is_restored(
+    database: Database, others: Callable[[str], Database], tmp_path: Path, kind: str
+) -> None:
+    backup(database, tmp_path / "backup.db")
+    old = others(kind)
+    old.upgrade("0002")
+    for force in (False, True):
+        with pytest.raises(StoreError, match="run `dietcode db upgrade`"):
+            restore(old, tmp_path / "backup.db", force=force)
+        assert old.revision() == "0002"
+
+
 @pytest.mark.parametrize("kind", ["sqlite"])
 @pytest.mark.parametrize(
     ("statement", "says"),
