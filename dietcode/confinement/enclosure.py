@@ -16,9 +16,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-import psutil
-
-from dietcode.confinement.users import end_user, user_of
+from dietcode.confinement.users import end_user, own_pid, user_of
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 2, 36
 _NEW_USER, _NEW_PROCESSES = 0x10000000, 0x20000000
@@ -108,7 +106,10 @@ def _keep(child: int, held: int) -> NoReturn:
     status = None
     while status is None and signal.sigwait(_TOLD) != signal.SIGTERM:
         status = _reaped().get(child)
-    _end_all(child)
+    if status is None:  # else its number may be another's by now
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+    _end_all(user_of(child))
     if status is not None and os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError, ValueError):
@@ -127,13 +128,17 @@ def _reaped() -> dict[int, int]:
     return found
 
 
-def _end_all(child: int) -> None:
-    """Kill what the child has started; orphans are this process's children by now."""
+def _end_all(user: int) -> None:
+    """Kill what the child has started; orphans are this process's children by now.
+
+    Parameters
+    ----------
+    user : int
+        Whom a child of root's became.
+    """
     until = time.monotonic() + _END_SECS
-    with contextlib.suppress(OSError):
-        os.kill(child, signal.SIGKILL)
     while (below := _children()) and time.monotonic() < until:
-        end_user(user_of(child))  # of root's child
+        end_user(user)
         for pid in below:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -142,9 +147,16 @@ def _end_all(child: int) -> None:
 
 def _children() -> list[int]:
     """Return the children of this process, as soon as can be: some fork and end again and again."""
+    own = own_pid()
     with contextlib.suppress(OSError):
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-    return [one.pid for one in psutil.Process().children()]
+        return [int(pid) for pid in Path(f"/proc/{own}/task/{own}/children").read_text().split()]
+    found = []
+    for entry in os.scandir("/proc"):  # of a kernel that keeps no such list
+        with contextlib.suppress(OSError, IndexError):
+            parent = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[1]
+            if entry.name.isdigit() and int(parent) == own:
+                found.append(int(entry.name))
+    return found
 
 
 def can_enclose() -> bool:

@@ -384,7 +384,7 @@ def _leaves(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def test_no_value_of_a_manifest_gives_more_than_one_line(folder: Path) -> None:
     """Also of one that its publisher wrote, and signed: nothing but one error, or the code is loaded."""
-    given = json.loads((folder / MANIFEST).read_bytes())
+    given, found = json.loads((folder / MANIFEST).read_bytes()), []
     for path in _leaves(given):
         for odd in _ODD:
             altered = json.loads(json.dumps(given))
@@ -396,8 +396,10 @@ def test_no_value_of_a_manifest_gives_more_than_one_line(folder: Path) -> None:
             try:
                 dietcode.load(folder)
             except DietCodeError as error:
-                assert str(error).isprintable() and len(str(error)) < 1000, (path, odd, str(error))
+                if not (str(error).isprintable() and len(str(error)) < 1000):
+                    found.append((path, odd, str(error)))
             except AssertionError as error:
                 assert "reached the loader" in str(error), (path, odd)
             except Exception as error:
-                raise AssertionError(f"{path} = {odd!r}: {type(error).__name__}: {error}") from error
+                found.append((path, odd, repr(error)))
+    assert not found, found[:20]
