@@ -56,6 +56,13 @@ def print_json(data: Any) -> None:
     )
 
 
+def say(text: str, err: bool = False) -> None:
+    """One line; what a server or a file says in it is no order to the terminal."""
+    from dietcode.workload.text import printable
+
+    typer.echo(printable(text), err=err)
+
+
 def need_compiler(extra: str = "tune", what: str = "this command") -> None:
     """Say what to install before an import fails deep inside; leave out what only makes that import longer.
 

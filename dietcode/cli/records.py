@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from dietcode.cli.common import read_spec
+from dietcode.cli.common import read_spec, say
 from dietcode.errors import RecordsError, RequestError
 from dietcode.workload.text import one_line
 
@@ -48,7 +46,7 @@ def import_to_server(file: Path, spec: Path | None, server: str) -> None:
             added += done.added
     queued = f"; jobs that begin: {' '.join(done.queued)}" if done.queued else ""
     device = one_line(done.device)
-    typer.echo(f"{file}: {added} micro-kernels added, {done.known} known of {device}{queued}")
+    say(f"{file}: {added} micro-kernels added, {done.known} known of {device}{queued}")
 
 
 def _batches(lines: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -101,4 +99,4 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
     for line in lines[1:]:
         known.apply(line)
     write_records(file, known)
-    typer.echo(f"{file}: {len(known.measurements)} micro-kernels measured on {one_line(wanted[0].name)}")
+    say(f"{file}: {len(known.measurements)} micro-kernels measured on {one_line(wanted[0].name)}")

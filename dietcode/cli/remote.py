@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dietcode.cli.budget import Seconds, Trials, with_budget
-from dietcode.cli.common import Json, local_time, print_json, read_spec
+from dietcode.cli.common import Json, local_time, print_json, read_spec, say
 from dietcode.cli.compile import MaxLevel, MaxNodes, Ranges, SamplesOf, StructureOptions
 from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
@@ -102,7 +102,7 @@ def submit(
             if model is not None:
                 model.discard()
         if model is not None and model.weights is not None:
-            typer.echo(f"dietcode: weights, which stay here: {model.weights}", err=True)
+            say(f"dietcode: weights, which stay here: {model.weights}", err=True)
         if not is_new:
             print_known(job)
         if not (wait and as_json):
@@ -143,7 +143,7 @@ def show(job: JobRef, as_json: Json = False, server: Server = None) -> None:
         return
     for name, value in _facts(found).items():
         if value:
-            typer.echo(f"{name:<10} {value}")
+            say(f"{name:<10} {value}")
     if found.parts:
         _print_parts(found.parts)
 
@@ -162,7 +162,7 @@ def watch(
     with _client(server) as client:
         done = succeeded(follow(client, find_job(client, job), as_json))
     if not as_json and done.library is not None:
-        typer.echo(f"{done.library.name}@{done.library.version}")
+        say(f"{done.library.name}@{done.library.version}")
 
 
 def cancel(job: JobRef, as_json: Json = False, server: Server = None) -> None:
@@ -211,8 +211,8 @@ def pull(
         print_json([_pulled_facts(one) for one in done])
         return
     for one in done:
-        typer.echo(f"dietcode: {one.listing.label}, manifest {one.listing.manifest.sha256}", err=True)
-        typer.echo(str(one.folder))
+        say(f"dietcode: {one.listing.label}, manifest {one.listing.manifest.sha256}", err=True)
+        say(str(one.folder))
 
 
 def _number_or_text(given: str | None) -> Any:
@@ -252,12 +252,12 @@ def _print_steered(job: Job, as_json: bool) -> None:
         print_json(job.model_dump(mode="json"))
         return
     ends = job.cancel_requested and job.finished_at is None
-    typer.echo(_sentence(job) + (", ends soon" if ends else ""))
+    say(_sentence(job) + (", ends soon" if ends else ""))
 
 
 def print_known(job: Job) -> None:
     """Say on stderr that a submitted job was there before."""
-    typer.echo(f"dietcode: known already: {_sentence(job)}", err=True)
+    say(f"dietcode: known already: {_sentence(job)}", err=True)
 
 
 def print_job(job: Job, as_json: bool) -> None:
@@ -265,7 +265,7 @@ def print_job(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.model_dump(mode="json"))
     else:
-        typer.echo(job.id)
+        say(job.id)
 
 
 def _facts(job: Job) -> dict[str, str]:
@@ -305,7 +305,7 @@ def _print_jobs(found: list[Job]) -> None:
     from dietcode.workload.text import one_line
 
     if not found:
-        typer.echo("no jobs", err=True)
+        say("no jobs", err=True)
         return
     columns = [
         *(
@@ -363,9 +363,7 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
 
 
 def _warn(text: str) -> None:
-    from dietcode.workload.text import printable
-
-    typer.echo(f"dietcode: {printable(' '.join(text.split()))}", err=True)
+    say(f"dietcode: {' '.join(text.split())}", err=True)
 
 
 COMMANDS = (submit, jobs, show, watch, cancel, resume, pull)

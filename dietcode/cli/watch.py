@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -42,7 +43,7 @@ def follow(client: Client, job_id: str, as_json: bool) -> Job:
     try:
         if as_json:
             for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=_print_lost):
-                typer.echo(event.model_dump_json())
+                typer.echo(json.dumps(event.model_dump(mode="json")))
         else:
             _show(client, job_id)
         return client.job(job_id)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dietcode.cli.common import Json, print_json
+from dietcode.cli.common import Json, print_json, say
 from dietcode.cli.remote import Server
 from dietcode.errors import RequestError
 
@@ -32,4 +32,4 @@ def yank(
     if as_json:
         print_json(info.model_dump(mode="json"))
     else:
-        typer.echo(f"{info.name}@{info.version}: {'yanked' if info.yanked_at else 'not yanked'}")
+        say(f"{info.name}@{info.version}: {'yanked' if info.yanked_at else 'not yanked'}")

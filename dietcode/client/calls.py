@@ -36,6 +36,7 @@ from dietcode.workload.text import clip, one_line
 T = TypeVar("T")
 
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
+_ID = re.compile(r"[0-9a-f]{16}")
 _ID_PREFIX = re.compile(r"[0-9a-f]{4,16}")
 _LIBRARY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MAX_VERSION = 2**31 - 1
@@ -113,7 +114,7 @@ def submit(
     request = SubmitRequest(**asked, force=force, measure=measure, **more)
     body = request.model_dump(mode="json", exclude={"spec", "model", *order} - set(asked) - set(more))
     return RestCall(
-        "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
+        "POST", "/jobs", lambda got: Submitted(_any_job(got), got.status == 201), headers=headers, json=body
     )
 
 
@@ -183,7 +184,16 @@ def library(name: str, version: int | None) -> RestCall[LibraryInfo]:
 def yank(name: str, version: int, undo: bool) -> RestCall[LibraryInfo]:
     """``POST /libraries/{name}/{version}/yank``, or ``unyank``."""
     path = f"{library_path(name, version)}/{'unyank' if undo else 'yank'}"
-    return RestCall("POST", path, lambda got: got.model(LibraryInfo))
+
+    def read(got: Answer) -> LibraryInfo:
+        found = got.model(LibraryInfo)
+        if (found.name, found.version) != (name, version):
+            raise ServerError(
+                f"{got.url}: asked for {name}@{version}, given {clip(found.name)}@{found.version}"
+            )
+        return found
+
+    return RestCall("POST", path, read)
 
 
 def manifest(name: str, version: int | None) -> RestCall[Manifest]:
@@ -288,6 +298,13 @@ def check_name(name: str) -> None:
             f"{clip(name)}: no name of a library; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', "
             "a letter or digit first, as in bert-dense or bert-dense@3"
         )
+
+
+def _any_job(got: Answer) -> Job:
+    found = got.model(Job)
+    if not _ID.fullmatch(found.id):
+        raise ServerError(f"{got.url}: given job {clip(found.id)}; allowed: 16 hex digits")
+    return found
 
 
 def _same_job(got: Answer, job_id: str) -> Job:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dietcode.confinement import landlock, places, system_calls, users
+from dietcode.confinement.enclosure import can_enclose, enclose
 
 # What the compiler, the linker, Python and the thread pools need.
 _KEPT = frozenset(
@@ -131,7 +132,8 @@ def confine(
         can be connected, so that no service of this machine is reached. Files are not bounded then: a driver
         maps memory by some; and root's process stays root's.
     starts_processes : bool
-        Whether it may start other processes, as a compiler does; threads it always may.
+        Whether it may start other processes, as a compiler does; threads it always may. It goes on in a child
+        of this process then, with which all of them end.
     max_cpu_secs : int, optional
         Seconds on a CPU of this process, and of each that it starts; by default a day of each core, since
         what answers many calls is bounded at each of them.
@@ -142,7 +144,14 @@ def confine(
     -------
     Confinement
         What the kernel does of it; limits and variables are always set.
+
+    Raises
+    ------
+    OSError
+        It may start processes, and there may be no more of them.
     """
+    if starts_processes and can_enclose():
+        enclose(own_namespace=not drives_gpu)
     limits = [
         (resource.RLIMIT_AS, max_bytes),
         (resource.RLIMIT_FSIZE, None if drives_gpu else max_file_bytes),
@@ -167,7 +176,7 @@ def confine(
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return Confinement(False, False, os.getuid() != 0)
     has_files = landlock.keep_only(to_read, to_write)
-    kept = users.READS_ALL if has_files else 0
+    kept = users.READS_ALL if has_files and os.getuid() == 0 else 0
     users.become_ordinary(kept, own=has_files and not drives_gpu, max_threads=_MAX_THREADS)
     return Confinement(system_calls.refuse_calls(drives_gpu, starts_processes), has_files, os.getuid() != 0)
 

@@ -1,7 +1,7 @@
-"""``python -m dietcode.confinement.start MODULE [FOLDER …]``: confined before the module is imported.
+"""``python -m dietcode.confinement.start PARENT MODULE [FOLDER …]``: confined before the module is imported.
 
 What compiles has threads as soon as it is imported, and no thread can confine another. It can write to
-the folders, and to ``$TMPDIR``.
+the folders, and to ``$TMPDIR``, and ends with its parent, whose number is given.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pathlib import Path
 
 from dietcode.confinement import confine
 from dietcode.lean import collect_seldom, import_less_of_tvm
+from dietcode.lifeline import die_with_parent
 
 
 def main() -> None:
     """Confine this process, then run the module as its program."""
-    module, *folders = sys.argv[1:]
+    parent, module, *folders = sys.argv[1:]
     del sys.argv[1:]
+    die_with_parent(int(parent))
     import_less_of_tvm()
     collect_seldom()
     confine(temporary=os.environ["TMPDIR"], writable=[Path(folder) for folder in folders])

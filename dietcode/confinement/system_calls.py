@@ -16,7 +16,7 @@ from collections.abc import Sequence
 # By machine: audit architecture; numbers on x86_64 and on aarch64 are the columns of the tables below.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _SOCKET, _SOCKETPAIR, _CONNECT = (41, 198), (53, 199), (42, 203)
-_CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
+_CLONE, _CLONE3, _PRLIMIT, _PRCTL = (56, 220), (435, 435), (302, 261), (157, 167)
 _FORKS = ((57, None), (58, None))  # fork() and vfork()
 _LAST = 462  # mseal(), of Linux 6.10
 _X32_BIT = 0x40000000  # another table of numbers on x86_64
@@ -107,6 +107,7 @@ _VERDICTS = {"allow": 0x7FFF0000, "refuse": _ERRNO | _EACCES, "unknown": _ERRNO 
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, of arguments the lower half
 _AF_UNIX = 1
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _NO_CONNECTION = 2  # a bit of SOCK_DGRAM and SOCK_RAW, and of neither SOCK_STREAM nor SOCK_SEQPACKET
 _OF_THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS and all others but CLONE_NEWTIME, which clone() does not take
@@ -163,6 +164,7 @@ def _program(allows_local: bool, allows_processes: bool) -> list[tuple[str, _Ste
         ("", (_EQUAL, _CLONE3[column], "unknown", "")),
         ("", (_EQUAL, _CLONE[column], "clone", "")),
         ("", (_EQUAL, _PRLIMIT[column], "prlimit", "")),
+        ("", (_EQUAL, _PRCTL[column], "prctl", "")),
         ("", (_EQUAL, _SOCKETPAIR[column], "pair", "")),
         ("", (_EQUAL, _SOCKET[column], "socket" if allows_local else "refuse", "")),
         ("", (_EQUAL, _CONNECT[column], "refuse", "")),
@@ -178,6 +180,11 @@ def _program(allows_local: bool, allows_processes: bool) -> list[tuple[str, _Ste
         ("", (_ANY_BIT, _OF_THREAD, "allow", "refuse")),
         ("prlimit", (_LOAD, _FIRST, "", "")),
         ("", (_EQUAL, 0, "allow", "refuse")),  # of this process alone
+        # To end with its parent is not taken back.
+        ("prctl", (_LOAD, _FIRST, "", "")),
+        ("", (_EQUAL, _PR_SET_PDEATHSIG, "", "allow")),
+        ("", (_LOAD, _SECOND, "", "")),
+        ("", (_EQUAL, _SIGKILL, "allow", "refuse")),
         # A pair that is not connected for good could send to any local socket.
         ("pair", (_LOAD, _SECOND, "", "")),
         ("", (_ANY_BIT, _NO_CONNECTION, "refuse", "allow")),

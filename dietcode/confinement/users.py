@@ -25,7 +25,19 @@ _FIRST_USER = 0x7000_0000  # of numbers that no system gives to people
 
 def can_become() -> bool:
     """Whether root may become another user here, and end that user's processes."""
-    return _has_all(_held(ctypes.CDLL(None, use_errno=True))[0]) and _is_there(_FIRST_USER + os.getpid())
+    return _has_all(_held(ctypes.CDLL(None, use_errno=True))[0]) and _is_there(user_of(own_pid()))
+
+
+def own_pid() -> int:
+    """Return this process's number as ``/proc`` has it: in a namespace of processes it has another beside."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self").readlink().name)
+    return os.getpid()
+
+
+def user_of(pid: int) -> int:
+    """Return the user that a confined process of root's becomes, by its number outside of namespaces."""
+    return _FIRST_USER + pid
 
 
 def end_user(user: int) -> None:
@@ -73,7 +85,7 @@ def become_ordinary(kept: int, own: bool, max_threads: int) -> None:
             libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root
     if own and os.getuid() == 0 and kept & permitted == kept and _has_all(effective):
         resource.setrlimit(resource.RLIMIT_NPROC, (max_threads, max_threads))
-        _become(libc, _FIRST_USER + os.getpid())
+        _become(libc, user_of(own_pid()))
     low = kept & _held(libc)[1]  # of what it may have
     libc.capset(_header(), (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0))
     for capability in range(_LAST + 1):

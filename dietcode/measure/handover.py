@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import shutil
-import stat
 from dataclasses import replace
 from pathlib import Path
 
+from dietcode.confinement.left import open_left
 from dietcode.measure.requests import BuildResult
 
 NO_ANSWER = "the process gave an answer of another kind"
@@ -41,12 +40,8 @@ class Handover:
         if result.path is None:
             return result
         try:
-            descriptor = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as source:
-                if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                    return BuildResult.failed("the build left no file")
-                with Path(path).open("wb") as target:
-                    shutil.copyfileobj(source, target)
+            with open_left(Path(written)) as source, Path(path).open("wb") as target:
+                shutil.copyfileobj(source, target)
             Path(written).unlink()
         except OSError as error:
             return BuildResult.failed(f"the build left no file: {error.strerror}")

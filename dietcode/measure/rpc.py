@@ -6,6 +6,7 @@ TVM's RPC runs whatever anybody who reaches it sends, unencrypted: for trusted n
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -34,11 +35,13 @@ from dietcode.runtime.cpu import available_cores
 from dietcode.target.base import kind_of
 from dietcode.target.cpu import Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
+from dietcode.workload.text import clip, one_line
 
 WAIT_SECS = 120.0
 SESSION_SECS = 120.0  # after which the server ends a session, whatever hangs in it
 _ANSWER_SECS = 30.0
 _POLL_SECS = 1.0
+_MAX_SUMMARY_BYTES = 1 << 20  # of a tracker's answer
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 _NEW, _AGAIN = 1, 2  # priorities at the tracker: a job that has begun goes first
@@ -88,10 +91,13 @@ class RpcDevice:
                 connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
                 base.recvall(connection, 4)
                 base.sendjson(connection, [base.TrackerCode.SUMMARY])
-                _, summary = base.recvjson(connection)
-        except (OSError, ValueError):
+                (size,) = struct.unpack("<i", base.recvall(connection, 4))
+                if not 0 < size <= _MAX_SUMMARY_BYTES:
+                    return 0
+                _, summary = json.loads(base.recvall(connection, size))
+            return [server["key"] for server in summary["server_info"]].count(f"server:{self.key}")
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):  # it is another kind of server
             return 0
-        return [server["key"] for server in summary["server_info"]].count(f"server:{self.key}")
 
     def devices(self, on_error: Callable[[str], None]) -> list[Device]:
         """Return the machine behind the key, which describes itself in a short session.
@@ -161,9 +167,16 @@ class RpcDevice:
         machine, own = facts["triple"].partition("-")[0], os.uname().machine
         if machine != own:
             raise TuningError(
-                f"the RPC device {self.key} is {machine}, and this machine {own}: nothing can be built for it"
+                f"the RPC device {self.key} is {one_line(machine, 40)}, and this machine {own}: "
+                "nothing can be built for it"
             )
-        named = TargetSpec(kind="llvm", mcpu=facts["mcpu"], num_cores=facts["num_threads"])
+        try:
+            named = TargetSpec(kind="llvm", mcpu=facts["mcpu"], num_cores=facts["num_threads"])
+        except ValueError:
+            told = f"{clip(facts['mcpu'])} with {clip(facts['num_threads'])} threads"
+            raise TuningError(
+                f"the RPC device {self.key} says that it is {told}; start its server anew"
+            ) from None
         plain = resolve_target(named, self._unknown())
         return Host(
             self._name,

@@ -25,6 +25,7 @@ from dietcode.runtime.manifest import (
 from dietcode.runtime.native import load_content
 from dietcode.runtime.signed import is_required, signed_manifest
 from dietcode.runtime.threads import Threads, attach
+from dietcode.workload.text import clip, one_line
 
 
 def load(
@@ -122,12 +123,12 @@ def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:
     requires = manifest["requires"]
     if platform.machine() != requires["machine"] or platform.system() != requires["system"]:
         raise TargetError(
-            f"{folder}: built for {requires['system']} on {requires['machine']}; "
+            f"{folder}: built for {clip(requires['system'])} on {clip(requires['machine'])}; "
             f"this is {platform.system()} on {platform.machine()}"
         )
     missing = missing_features(requires["cpu_features"])
     if missing:
         raise TargetError(
-            f"{folder}: needs a CPU with {', '.join(missing)}, which this one lacks; "
+            f"{folder}: needs a CPU with {one_line(', '.join(map(str, missing)))}, which this one lacks; "
             "tune with target: {kind: llvm} on a machine like this one"
         )

@@ -15,6 +15,7 @@ import structlog
 
 _PAUSE_SECS = 1.0
 _MOST_KINDS = 1000
+_OF_CONNECTIONS = "uvicorn"
 
 Format = Literal["text", "json"]
 OWN = ("dietcode", "dietcode_server")
@@ -38,7 +39,8 @@ def configure_logs(log_format: Format) -> None:
 class Repeats(logging.Filter):
     """Lets an error of one kind through once a second, with the number of those that were left out before it.
 
-    A failure that comes back with each turn of a loop would fill a disk otherwise.
+    A failure that comes back with each turn of a loop would fill a disk otherwise, and so would what is said
+    of connections that send anything that is not HTTP, for which nobody needs a token.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +50,8 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write a record."""
-        if record.levelno < logging.ERROR:
+        least = logging.WARNING if record.name.startswith(_OF_CONNECTIONS) else logging.ERROR
+        if record.levelno < least:
             return True
         error = record.exc_info[1] if record.exc_info else None
         kind = record.name, str(record.msg), type(error).__name__

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from dietcode_server.engine.rpc_targets import targets_of
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
 from dietcode_server.limits import SizeLimits
-from dietcode_server.settings import Settings
+from dietcode_server.settings import DATABASE_NAME, Settings
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.retention import Policy
@@ -207,6 +209,8 @@ def no_sudden_end() -> Iterator[Event]:
 def locked_folder(folder: Path, who: str) -> Iterator[None]:
     """Make the data folder where it is missing, and keep others of the same kind out of it.
 
+    What this process writes from then on is for its user alone; so is the folder, where it is made here.
+
     Parameters
     ----------
     who : str
@@ -217,16 +221,22 @@ def locked_folder(folder: Path, who: str) -> Iterator[None]:
     DietCodeError
         It cannot be written, or another one has it.
     """
+    older = os.umask(0o077)
     try:
         for path in (folder, folder / WORK, folder / LOGS):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in (folder / WORK, folder / LOGS, *folder.glob(f"{DATABASE_NAME}*")):
+            if path.stat().st_uid == os.geteuid():  # an older version left them open
+                path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o077)
         lock = FileLock(folder / f"{who}.lock")
         lock.acquire(timeout=0)
     except Timeout:
+        os.umask(older)
         raise DietCodeError(
             f"{folder}: another {who} uses this data folder; end it, or choose another with --data-dir"
         ) from None
     except OSError as error:
+        os.umask(older)
         raise DietCodeError(
             f"{error.filename or folder}: cannot be written: {error.strerror or error}; "
             "choose another with --data-dir"
@@ -235,3 +245,4 @@ def locked_folder(folder: Path, who: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+        os.umask(older)

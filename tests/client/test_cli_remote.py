@@ -292,3 +292,19 @@ def test_pull_without_a_server_warns(
     done = command("pull", "dense")
     assert (done.returncode, done.stdout) == (0, f"{facts['folder']}\n")
     assert "using dense@4 from the cache, there may be a newer one" in done.stderr.splitlines()[0]
+
+
+_ORDERS = "\x1b[2J\x9b31m\x07\u202e\r"  # which a terminal obeys
+
+
+def test_no_id_of_a_job_gives_orders_to_a_terminal(command: Command, wire: WireServer, spec: Path) -> None:
+    wire.jobs[JOB] = job(JOB + _ORDERS)
+    failed(command("submit", spec), 1, "allowed: 16 hex digits")
+
+
+def test_no_event_gives_orders_to_a_terminal(command: Command, wire: WireServer) -> None:
+    wire.jobs[JOB] = job(state="failed")
+    wire.events = [state_event(1, "running", _ORDERS), state_event(2, "failed", _ORDERS)]
+    for options in ([], ["--json"]):
+        done = command("watch", JOB, *options)
+        assert not set(done.stdout + done.stderr) & set(_ORDERS) - set("[2J31m"), done

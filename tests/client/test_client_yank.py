@@ -125,3 +125,10 @@ def test_a_yank_that_was_seen_holds_without_the_server(library: WireServer) -> N
         library.stop()
         with pytest.warns(match="using dense@1 from the cache"):
             client.pull("dense")
+
+
+def test_what_was_yanked_is_what_was_asked_for(wire: WireServer, command: Command) -> None:
+    body = json.dumps(INFO | {"name": "x\x9b2J"}).encode()
+    wire.fault("/libraries/dense/1/yank", Fault(body=body))
+    done = command("yank", "dense@1")
+    assert done.returncode == 1 and "asked for dense@1, given 'x\\x9b2J'@1" in done.stderr

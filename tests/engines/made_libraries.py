@@ -20,6 +20,7 @@ _SOURCE = """
 int __tvm_ffi_run(void* self, const void* args, int num_args, void* result) {{ {body} return 0; }}
 """
 CRASH = "*(volatile int*)8 = 1;"
+SLEEP = "struct timespec rest = {0, 20000000}; nanosleep(&rest, 0);"
 HANG = "for (volatile int i = 0; ; ) { }"
 _LOG = """
     struct timespec from, to, rest = {{0, 20000000}}; char line[96];

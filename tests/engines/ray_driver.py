@@ -6,6 +6,7 @@ python ray_driver.py ADDRESS LIBRARY CALLS
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from made_libraries import timing_request
@@ -24,8 +25,10 @@ def main(address: str, library: str, calls: str) -> None:
     device = cluster.resolve(TargetSpec(kind="llvm"))
     with cluster.children(device, say) as children:
         say("holds " + children.slot)
+        say(f"from {time.monotonic()}")
         for _ in range(int(calls)):
             say(str(children.time(timing_request(Path(library), device.target), 60.0)))
+        say(f"to {time.monotonic()}")
     cluster.close()
 
 

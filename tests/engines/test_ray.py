@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ import numpy as np
 import psutil
 import pytest
 from child_processes import is_child
-from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
+from made_libraries import CRASH, HANG, SLEEP, c_library, timing_request
 from needs import of_extra
 from ray_nodes import Node, descendants, environment, free_port, wait_until
 from small_libraries import ROOT, SAFE_ERROR, error, spec_data
@@ -147,14 +148,14 @@ def test_a_bad_candidate_costs_itself_alone(engine: Any, tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_two_jobs_never_measure_at_once(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    library = logging_library(tmp_path, log)
+    library, held = c_library(tmp_path, "sleep", SLEEP), []
     drivers = [driver(cluster, library, 5) for _ in range(2)]
     for process in drivers:
         out, _ = process.communicate(timeout=90.0)
         assert process.returncode == 0, out
-        assert out.count("secs") == 5
-    (first, second) = sorted(intervals(log).values())
+        assert out.count("secs") == 5 and "error='" not in out, out
+        held.append([float(re.findall(rf"^{word} (.*)$", out, re.M)[0]) for word in ("from", "to")])
+    first, second = sorted(held)
     assert first[1] < second[0]
 
 

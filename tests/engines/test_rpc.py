@@ -7,6 +7,8 @@ import gc
 import json
 import math
 import os
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -235,6 +237,44 @@ def test_a_device_of_no_use(engine: RpcDevice, monkeypatch: pytest.MonkeyPatch) 
     told = {"mcpu": "cortex-a72", "triple": "riscv64-unknown-linux-gnu", "num_threads": 4}
     with pytest.raises(TuningError, match="board is riscv64, and this machine"):
         engine._host_of(told)
+    for odd in (
+        {"triple": "x\x1b[2J\n" * 100},
+        {"num_threads": 1 << 62},
+        {"num_threads": -1},
+        {"mcpu": "x\x9b2J" * 1000},
+    ):
+        told = {"mcpu": Host.here().mcpu, "triple": f"{os.uname().machine}-linux", "num_threads": 2} | odd
+        with pytest.raises((TuningError, TargetError)) as raised:
+            engine._host_of(told)
+        assert str(raised.value).isprintable() and len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        struct.pack("<i", 1 << 30),
+        struct.pack("<i", -1),
+        struct.pack("<i", 6) + b"[0, 5]",
+        struct.pack("<i", 20) + b'[0, {"x": "server"}]',
+        struct.pack("<i", 100_000) + b"[" * 100_000,
+    ],
+)
+def test_a_tracker_that_answers_anything(engine: RpcDevice, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def speak() -> None:
+            peer, _ = listening.accept()
+            with peer:
+                magic = peer.recv(4)
+                peer.sendall(magic)
+                peer.recv(1 << 16)
+                peer.sendall(answer)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        engine.address = listening.getsockname()
+        assert engine.num_servers() == 0
+        speaker.join(10.0)
 
 
 def test_what_the_spec_must_name(engine: RpcDevice) -> None:

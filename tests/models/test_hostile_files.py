@@ -68,3 +68,31 @@ def test_an_answer_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     code = f"import os; os.symlink({str(secret)!r}, os.environ['TMPDIR'] + '/refusal'); os._exit(0)"
     with pytest.raises(ModelError, match="left no files"):
         read_model(hostile(tmp_path / "links.pt2", exec, code), "m", {})
+
+
+@LANDLOCK
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("graph.json", "open(path, 'w').write('[' * 1_000_000)"),
+        ("graph.json", "open(path, 'w').write('[' + '9' * 9000 + ']')"),
+        ("graph.json", "open(path, 'wb').write(bytes(range(256)))"),
+        ("graph.json", "open(path, 'w').write('{\"weights\": NaN}')"),
+        ("refusal", "open(path, 'w').write('x\\n\\x1b[31m' * 1_000_000)"),
+    ],
+)
+def test_what_it_leaves_is_an_answer_or_one_error(tmp_path: Path, name: str, written: str) -> None:
+    code = f"import os; path = os.environ['TMPDIR'] + '/{name}'; {written}; os._exit(0)"
+    with pytest.raises(ModelError) as raised:
+        read_model(hostile(tmp_path / "leaves.pt2", exec, code), "m", {})
+    assert len(str(raised.value)) <= 2000 and str(raised.value).isprintable()
+
+
+@LANDLOCK
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="drivers of GPUs reserve more than there is")
+def test_a_small_file_takes_no_more_memory_and_disk_than_its_size_allows(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"memory|Memory|allocate"):
+        read_model(hostile(tmp_path / "eats.pt2", bytearray, 64 << 30), "m", {})
+    code = "import os; os.truncate(os.open(os.environ['TMPDIR'] + '/x', os.O_CREAT | os.O_WRONLY), 64 << 30)"
+    with pytest.raises(ModelError, match="File too large"):
+        read_model(hostile(tmp_path / "fills.pt2", exec, code), "m", {})

@@ -371,3 +371,35 @@ def test_code_in_memory_has_a_path_of_its_own(tmp_path: Path) -> None:
     contents = [(copy_of(name, tmp_path / name) / "library.so").read_bytes() for name in names]
     (_, first), (_, second) = (native.load_content(one, "library.so") for one in contents)
     assert first.split("/")[-1] == second.split("/")[-1] and first != second
+
+
+_ODD: tuple[Any, ...] = (None, True, -1, 0, 1 << 70, 1e308, "", "x\x1b[31m\n", [], {}, [[0]], {"": None})
+
+
+def _leaves(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of each value of a document that holds no others, and of each list and mapping."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(leaf for key, value in inner for leaf in _leaves(value, (*path, key)))][not path :]
+
+
+def test_no_value_of_a_manifest_gives_more_than_one_line(folder: Path) -> None:
+    """Also of one that its publisher wrote, and signed: nothing but one error, or the code is loaded."""
+    given, found = json.loads((folder / MANIFEST).read_bytes()), []
+    for path in _leaves(given):
+        for odd in _ODD:
+            altered = json.loads(json.dumps(given))
+            inner = altered
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = odd
+            (folder / MANIFEST).write_text(json.dumps(altered))
+            try:
+                dietcode.load(folder)
+            except DietCodeError as error:
+                if not (str(error).isprintable() and len(str(error)) < 1000):
+                    found.append((path, odd, str(error)))
+            except AssertionError as error:
+                assert "reached the loader" in str(error), (path, odd)
+            except Exception as error:
+                found.append((path, odd, repr(error)))
+    assert not found, found[:20]

@@ -211,3 +211,46 @@ def test_an_interrupt_while_looking_at_the_child_leaves_nothing_locked() -> None
     assert child.wait(10) == -signal.SIGKILL
     with pytest.raises(ChildProcessError):
         _is_running(child.pid)
+
+
+def test_what_an_earlier_run_left_is_no_link(tmp_path: Path) -> None:
+    """Generated code may write to the folder, and the next run is another's."""
+    victim, work = tmp_path / "victim", tmp_path / "work"
+    victim.write_text(f"{GOOD}\n")
+    work.mkdir()
+    log = work / "metaschedule.log"
+    for make in (log.symlink_to, log.hardlink_to):
+        make(victim)
+        with seed_module._log(work) as opened:
+            opened.write(b"said")
+        assert victim.read_text() == f"{GOOD}\n" and log.read_text() == "said"
+        log.unlink()
+    (work / DATABASE).symlink_to(victim)
+    assert _records(work) == [] and seed_module._num_finished(work) == 0
+
+
+def test_a_database_that_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / DATABASE)
+    assert _records(tmp_path) == []
+    (tmp_path / DATABASE).unlink()
+    (tmp_path / DATABASE).symlink_to("/dev/zero")
+    assert _records(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "[" * 100_000,
+        tuning_line([float("nan")], [4, 2, 2, 8], [3, 4, 2, 32], [192, 4]),
+        tuning_line([-1.0], [4, 2, 2, 8], [3, 4, 2, 32], [192, 4]),
+        tuning_line([1e-3], "4228", [3, 4, 2, 32], [192, 4]),  # type: ignore[arg-type]
+        tuning_line([1e-3], [1 << 70], [3, 4, 2, 32], [192, 4]),
+        tuning_line([1e-3], [1] * 100_000, [3, 4, 2, 32], [192, 4]),
+        tuning_line([1e-3], [], [3, 4, 2, 32], [192, 4]),
+        json.dumps([0, [{}, {}], [1e-3]]),
+        json.dumps([0, [[["x"]], [["y", 1]]], [1e-3]]),
+        json.dumps([0, [[["SampleCategorical", [], []]], [[0, {"a": 1}]]], [1e-3]]),
+    ],
+)
+def test_trials_that_no_search_wrote_are_left_out(tmp_path: Path, hostile: str) -> None:
+    assert len(_records(write(tmp_path, hostile, GOOD))) == 1

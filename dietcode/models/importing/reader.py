@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.confinement.left import open_left
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.lean import collect_seldom, python_command, with_torch
+from dietcode.workload.text import one_line
 
 # By the suffix of a file, the extra that reads it, and what that is.
 KINDS = {
@@ -26,6 +28,7 @@ KINDS = {
     ".onnx": ("onnx", "reading a model of ONNX"),
 }
 _ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
+_MAX_GRAPH_BYTES, _MAX_REFUSAL_CHARS = 1 << 30, 2000
 GRAPH, _WEIGHTS, _REFUSAL = _ANSWERS = "graph.json", "weights.safetensors", "refusal"
 
 
@@ -43,8 +46,11 @@ def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> 
         raise ModelError(f"{path}: a {path.suffix or 'nameless'} file; allowed: {_ALLOWED}")
     visible = path.parent if path.suffix == ".onnx" else path  # weights of ONNX may lie beside it
     with reading(path, __name__, [str(path), name, ranges], visible) as place:
-        graph = read_graph(json.loads((place / GRAPH).read_bytes()))
-        return graph, read_weights(place) if graph.weights else {}
+        try:
+            graph = read_graph(json.loads(_left(place / GRAPH, _MAX_GRAPH_BYTES)))
+            return graph, read_weights(place) if graph.weights else {}
+        except (ValueError, OSError, RecursionError, MemoryError) as error:
+            raise ModelError(f"{path}: cannot be read: {one_line(str(error)) or 'too large'}") from error
 
 
 @contextlib.contextmanager
@@ -88,11 +94,17 @@ def reading(path: Path, module: str, asked: Sequence[Any], visible: Path | None 
             raise ModelError(f"{path}: cannot be read: what reads it left no files")
         refusal = place / _REFUSAL
         if refusal.exists():
-            raise ModelError(refusal.read_text())
+            raise ModelError(one_line(_left(refusal).decode(errors="replace"), _MAX_REFUSAL_CHARS))
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            raise ModelError(f"{path}: cannot be read: {last[:200]}")
+            raise ModelError(f"{path}: cannot be read: {one_line(last)}")
         yield place
+
+
+def _left(path: Path, most: int = 1 << 16) -> bytes:
+    """Return what the process that read the file has written: so many bytes of it."""
+    with open_left(path) as stream:
+        return stream.read(most)
 
 
 def answer(read: Callable[..., tuple[Any, Mapping[str, Any]]]) -> None:
@@ -119,11 +131,15 @@ def answer(read: Callable[..., tuple[Any, Mapping[str, Any]]]) -> None:
 
 
 def read_weights(place: Path) -> dict[str, Any]:
-    """Return the weights that `answer` wrote."""
+    """Return the weights that `answer` wrote; `ValueError` where it did not."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     path = place / _WEIGHTS
-    return dict(load_file(path)) if path.exists() else {}
+    try:
+        return dict(load_file(path)) if path.exists() else {}
+    except SafetensorError as error:
+        raise ValueError(f"its weights: {error}") from error
 
 
 def _imported(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, dict[str, Any]]:

@@ -35,6 +35,7 @@ from dietcode.runtime.models.kernels import Array, Kernels
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.steps import computed, evaluated_attributes
 from dietcode.runtime.signed import is_required, signed_manifest
+from dietcode.workload.text import one_line
 
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
@@ -311,8 +312,8 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
                     given = f"{array.dtype}{list(array.shape)}"
                     raise LibraryError(f"{path}: {name} is {given}; allowed: {type_}")
                 found[name] = np.ascontiguousarray(array).reshape(shape)
-    except (SafetensorError, OSError, TypeError) as error:
-        raise LibraryError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # a dtype that NumPy has not
+        raise LibraryError(f"{path}: cannot be read: {one_line(str(error))}") from error
     return found
 
 

@@ -132,7 +132,6 @@ def start_builder() -> None:
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
-    die_with_parent(given["parent_pid"])
     skip_foreign_intrinsics()
     end_workers_alone()
     tune(given)

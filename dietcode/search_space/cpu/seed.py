@@ -13,9 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dietcode.confinement import kept_environment
+from dietcode.confinement.left import open_left
 from dietcode.lean import python_command, without_torch
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.seed import NoTrialError, Seed, end_group
@@ -23,6 +24,8 @@ from dietcode.target.cpu import CpuTarget
 
 _MODULE = "dietcode.search_space.cpu.metaschedule"
 _POLL_SECS = 0.5
+_MAX_BYTES = 64 << 20  # of its database: ten thousand trials have a quarter of it
+_MAX_DECISIONS = 1000  # of a trial, numbers of one, and characters of its kind
 
 
 def run_seed(
@@ -62,7 +65,6 @@ def run_seed(
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     request = {
-        "parent_pid": os.getpid(),
         "problem": problem.to_json(),
         "extents": extents,
         "target": target.to_json(),
@@ -97,12 +99,12 @@ def _run_worker(
 ) -> None:
     threads = str(request["target"]["num_cores"])
     with (
-        (work_dir / "metaschedule.log").open("ab") as log,
+        _log(work_dir) as log,
         tempfile.TemporaryDirectory(prefix="dietcode-seed-", ignore_cleanup_errors=True) as temporary,
     ):
         own = {"TVM_NUM_THREADS": threads, "TVM_BIND_THREADS": "0", "TMPDIR": temporary}
         process = subprocess.Popen(
-            python_command("dietcode.confinement.start", _MODULE, str(work_dir.absolute())),
+            python_command("dietcode.confinement.start", str(os.getpid()), _MODULE, str(work_dir.absolute())),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -127,27 +129,65 @@ def _is_running(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
+def _log(work_dir: Path) -> BinaryIO:
+    """Open the log; what an earlier run left in its place is removed."""
+    path = work_dir / "metaschedule.log"
+    try:
+        return open_left(path, "ab")
+    except OSError:
+        path.unlink(missing_ok=True)
+        return open_left(path, "ab")
+
+
+def _lines(work_dir: Path) -> list[bytes]:
+    """Return the whole lines of MetaSchedule's database, which generated code may have written."""
+    try:
+        with open_left(work_dir / "database_tuning_record.json") as stream:
+            return stream.read(_MAX_BYTES).splitlines(keepends=True)
+    except OSError:
+        return []
+
+
 def _num_finished(work_dir: Path) -> int:
     """Return the number of trials on disk, failed ones included."""
-    path = work_dir / "database_tuning_record.json"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return sum(line.endswith(b"\n") for line in _lines(work_dir))
 
 
 def _records(work_dir: Path) -> list[tuple[float, list[Any]]]:
     """Return ``(seconds, sampled decisions)`` of the finished trials in MetaSchedule's JSON database."""
-    path = work_dir / "database_tuning_record.json"
     found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in _lines(work_dir):
         try:
             _, (trace, run_secs, *_rest) = json.loads(line)
             instructions, decisions = trace
             times = [float(s) for s in run_secs or []]
-        except (ValueError, TypeError, IndexError):
+            chosen = [_decision(instructions[index][0], value) for index, value in decisions]
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
             continue  # the last line of a run that was stopped while writing
-        if times and min(times) < 1e9:
-            chosen = [[instructions[index][0], value] for index, value in decisions]
+        if times and 0 < min(times) < 1e9 and len(chosen) <= _MAX_DECISIONS:
             found.append((min(times), chosen))
     return found
+
+
+def _decision(kind: Any, value: Any) -> list[Any]:
+    """Return what was drawn, for the report: a number, or the extents of a tile.
+
+    Raises
+    ------
+    ValueError
+        It is neither.
+    """
+    numbers = value if isinstance(value, list) else [value]
+    is_tile = kind == "SamplePerfectTile"
+    if (
+        not isinstance(kind, str)
+        or len(kind) > _MAX_DECISIONS
+        or is_tile != isinstance(value, list)
+        or not 0 < len(numbers) <= _MAX_DECISIONS
+        or not all(type(one) is int and abs(one) < 1 << 31 for one in numbers)
+    ):
+        raise ValueError("no decision")
+    return [kind, value]
 
 
 def _state(work_dir: Path, flops: float) -> tuple[int, float | None]:

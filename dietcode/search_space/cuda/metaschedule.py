@@ -27,7 +27,6 @@ from tvm import te
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from dietcode.lifeline import die_with_parent
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
@@ -336,7 +335,6 @@ def serve(request: dict[str, Any], replies: TextIO, out: TextIO) -> None:
 
 if __name__ == "__main__":
     given = json.loads(sys.stdin.readline())
-    die_with_parent(given["parent_pid"])
     skip_foreign_intrinsics(own=None)
     end_workers_alone()
     lines = os.fdopen(os.dup(1), "w")

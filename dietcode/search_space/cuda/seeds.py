@@ -162,7 +162,6 @@ def _request(
     num_trials: int = 0,
 ) -> dict[str, Any]:
     return {
-        "parent_pid": os.getpid(),
         "problem": problem.to_json(),
         "target": target.to_json(),
         "sizes": [int(size) for size in problem.sizes(dict(extents))[1:]],
@@ -205,7 +204,9 @@ def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None
     ):
         own = {"TVM_NUM_THREADS": "1", "TMPDIR": temporary}
         process = subprocess.Popen(
-            python_command("dietcode.confinement.start", "dietcode.search_space.cuda.metaschedule"),
+            python_command(
+                "dietcode.confinement.start", str(os.getpid()), "dietcode.search_space.cuda.metaschedule"
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -13,15 +13,16 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from starlette.types import Receive, Scope, Send
 
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode_server.api import examples
-from dietcode_server.api.callers import CallerOf
+from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.followers import POLL_SECS
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.problems import log
-from dietcode_server.api.quotas import check_streams
+from dietcode_server.api.quotas import admitted_stream
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.store import jobs
 from dietcode_server.store.database import StoreError
@@ -64,15 +65,25 @@ def follow_events(
         row = jobs.get(session, check_job_id(job_id))
         if JobState(row.state) in FINAL_STATES and seen >= row.num_events:
             return Response(status_code=204)
-    check_streams(services.followers, services.settings, caller)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return EventSourceResponse(_stream(services, job_id, seen, caller.owner), headers=headers)
+    return _Admitted(services, caller, _stream(services, job_id, seen))
 
 
-async def _stream(services: Services, job_id: str, seen: int, owner: str) -> AsyncIterator[bytes]:
+class _Admitted(EventSourceResponse):
+    """A stream that counts before its first byte: of many that are asked for at once none slips by."""
+
+    def __init__(self, services: Services, caller: Caller, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._services, self._caller = services, caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with admitted_stream(self._services.followers, self._services.settings, self._caller):
+            await super().__call__(scope, receive, send)
+
+
+async def _stream(services: Services, job_id: str, seen: int) -> AsyncIterator[bytes]:
     """Events with numbers above `seen` until the job is finished, the server stops or the client leaves."""
     followers, sent_at = services.followers, time.monotonic()
-    with followers.following(job_id, owner):
+    with followers.following(job_id):
         while not services.stopping.is_set():
             try:
                 found = followers.known(job_id, seen)

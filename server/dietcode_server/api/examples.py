@@ -190,6 +190,10 @@ PROBLEMS: dict[int, tuple[str, str]] = {
     401: ("unauthorized", "no token that is valid here; make one on the server with `dietcode token create`"),
     403: ("origin", "Origin: given 'https://example.org'; allowed: http://127.0.0.1:8000, or none"),
     404: ("not-found", "job '0123456789abcdef': no such job; `dietcode jobs` lists them"),
+    408: (
+        "too-slow",
+        "the request did not arrive within 30 s; DIETCODE_SERVE_SLOW_PEER_SECS sets the limit",
+    ),
     409: ("conflict", "job '0123456789abcdef' has succeeded already; there is nothing to cancel"),
     413: (
         "body-too-large",

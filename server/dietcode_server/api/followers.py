@@ -49,18 +49,29 @@ class Followers:
         with self._lock:
             return self._owners[owner]
 
-    @contextmanager
-    def following(self, job_id: str, owner: str) -> Iterator[None]:
-        """Count a stream for as long as it is open."""
+    def take(self, owner: str, most: int | None) -> bool:
+        """Count one more stream of an owner, unless there are so many; return whether it was counted."""
         with self._lock:
+            if most is not None and self._owners[owner] >= most:
+                return False
             self._owners[owner] += 1
+            return True
+
+    def give_back(self, owner: str) -> None:
+        """Count one stream less."""
+        with self._lock:
+            self._owners[owner] -= 1
+            self._owners += Counter()  # without those that are zero
+
+    @contextmanager
+    def following(self, job_id: str) -> Iterator[None]:
+        """Remember what is known of a job for as long as a stream of it is open."""
+        with self._lock:
             self._jobs.setdefault(job_id, _Followed()).num_streams += 1
         try:
             yield
         finally:
             with self._lock:
-                self._owners[owner] -= 1
-                self._owners += Counter()  # without those that are zero
                 followed = self._jobs[job_id]
                 followed.num_streams -= 1
                 if not followed.num_streams:

@@ -90,6 +90,10 @@ class Guard:
 
     def _check_length(self, headers: Headers) -> None:
         declared = headers.get("content-length", "")
+        if declared and "transfer-encoding" in headers:
+            # A proxy in front may end the body elsewhere, and take the rest of it for another's request.
+            detail = "Content-Length and Transfer-Encoding: given both; allowed: one of them"
+            raise Refusal("request", 400, detail, {"Connection": "close"})
         if declared.isdecimal() and (len(declared) > 18 or int(declared) > self.max_body_bytes):
             # Nobody reads the rest of that body, so the connection cannot be used again.
             raise Refusal("body-too-large", 413, body_too_large(self.max_body_bytes), {"Connection": "close"})

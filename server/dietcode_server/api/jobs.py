@@ -193,11 +193,12 @@ def cancel_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
 )
 def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     """An interrupted, failed or cancelled one, or one whose runner is here now; it goes on from what was
-    measured. A queued or running job stays as it is.
+    measured. A queued or running job stays as it is. Counts as a submission does.
     """
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)
+        check_rate(services.rates, services.settings, caller)
         asked, target, workload = asked_of(row), row.target, row.workload
         options = {"force": row.force, "measure": row.measure}
     found = services.targets.again(asked, target)

@@ -6,6 +6,8 @@ import math
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
@@ -112,15 +114,20 @@ def too_many(detail: str, wait_secs: int) -> Refusal:
     return Refusal("too-many", 429, detail, {"Retry-After": str(wait_secs)})
 
 
-def check_streams(followers: Followers, settings: Settings, caller: Caller) -> None:
-    """Refuse one event stream too many, also of an admin: each costs the server its time.
+@contextmanager
+def admitted_stream(followers: Followers, settings: Settings, caller: Caller) -> Iterator[None]:
+    """Count an event stream for as long as it is open, also of an admin: each costs the server its time.
 
     Raises
     ------
     Refusal
         The owner has as many open as are allowed.
     """
-    if caller is not EVERYBODY and followers.num_of(caller.owner) >= settings.max_streams_per_owner:
-        most = settings.max_streams_per_owner
+    most = None if caller is EVERYBODY else settings.max_streams_per_owner
+    if not followers.take(caller.owner, most):
         detail = f"{caller.owner} has {most} event streams open, the most that are allowed; close some"
         raise too_many(detail, 1)
+    try:
+        yield
+    finally:
+        followers.give_back(caller.owner)

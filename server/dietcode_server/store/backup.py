@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, inspect, select, text
 
 from dietcode.errors import ConflictError, DietCodeError, RequestError
-from dietcode.workload.text import one_line
+from dietcode.workload.text import clip, one_line
 from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.tables import Base
@@ -26,6 +26,11 @@ from dietcode_server.store.times import UtcDateTime
 _VERSION_TABLE = "alembic_version"
 _ROWS_AT_ONCE = {"blob_chunks": 8}  # of a megabyte each
 _PASSING = frozenset({"runners", "slots"})  # who is there now: no reason to keep a database
+# What a schema may have beside tables and their indexes: one view.
+_NO_TABLES = """
+SELECT CASE WHEN sql LIKE 'CREATE VIRTUAL%' THEN 'virtual table' ELSE type END, name FROM sqlite_master
+WHERE sql LIKE 'CREATE VIRTUAL%' OR (type NOT IN ('table', 'index') AND name <> 'dispatch_explained')
+"""
 _NUMBERED = ("tuning_records", "libraries")  # tables whose ids the database counts
 
 
@@ -54,6 +59,7 @@ def backup(database: Database, file: Path) -> int:
     partial = file.with_name(f".{file.name}.partial")
     try:
         with _cleared(partial):
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # it holds all there is
             if database.is_sqlite:
                 _copy_file(Path(str(database.location)), partial)
             else:
@@ -86,9 +92,11 @@ def restore(database: Database, file: Path, *, force: bool = False) -> int:
     ConflictError
         The database is not empty, and nobody said `force`; or a worker is writing to it.
     StoreError
-        The database cannot be written; it is as it was.
+        The database cannot be written, or has an older schema; it is as it was.
     """
     with _opened(file) as source:
+        if database.revision() is not None:
+            database.check_head()  # there is no way back from an upgrade, and the rest may be refused
         database.upgrade()
         with source.snapshot() as given, database.begin() as connection:
             _check_free(database, connection, force)
@@ -179,6 +187,8 @@ def _check_backup(file: Path, path: Path) -> None:
     """
     try:
         with closing(sqlite3.connect(path)) as given:
+            given.execute("PRAGMA trusted_schema = OFF")
+            others = given.execute(_NO_TABLES).fetchone()
             found = given.execute("PRAGMA integrity_check(1)").fetchone()[0]
             names = {name for (name,) in given.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             strays = given.execute("PRAGMA foreign_key_check").fetchone()
@@ -189,6 +199,11 @@ def _check_backup(file: Path, path: Path) -> None:
     if not {_VERSION_TABLE, "jobs", "tuning_records"} <= names:
         raise RequestError(
             f"{file}: no backup of dietcode: it lacks the tables; give what `dietcode db backup` wrote"
+        )
+    if others is not None:  # it would act as the file is read or upgraded
+        raise RequestError(
+            f"{file}: no backup of dietcode: it has the {others[0]} {clip(others[1])}; "
+            "give what `dietcode db backup` wrote"
         )
     if found != "ok" or strays is not None:
         what = one_line(str(found)) if found != "ok" else f"rows of {strays[0]} refer to none"

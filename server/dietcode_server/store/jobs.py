@@ -58,6 +58,7 @@ _CANCELLED_AT_ONCE = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER, Jo
 _RESUMABLE = frozenset({JobState.INTERRUPTED, JobState.FAILED, JobState.CANCELLED})
 _GOING_WELL = ("queued", "waiting_for_runner", "running", "succeeded")
 MAX_PRIORITY = 100
+MAX_EVENTS = 20_000
 
 
 def submit(
@@ -262,11 +263,15 @@ def resume(
     NotFoundError
         There is no such job.
     ConflictError
-        It has succeeded, or is being cancelled.
+        It has succeeded, is being cancelled, or has `MAX_EVENTS` events.
     """
     row, now = locked(session, job_id), now or clock(session)
     state = JobState(row.state)
     if state in _RESUMABLE or (state == JobState.WAITING_FOR_RUNNER and runnable):
+        if row.num_events >= MAX_EVENTS:  # all are kept as long as it is
+            raise ConflictError(
+                f"job {row.id!r} has {row.num_events} events, and is resumed no more; submit it with force"
+            )
         if device is not None:
             remember_device(session, *device, now)
             row.device_id = device[0]

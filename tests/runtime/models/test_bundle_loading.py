@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,42 @@ def test_a_file_that_holds_no_weights_is_refused(bundle: Path, tmp_path: Path) -
     for path, message in (("no.safetensors", "cannot be read: "), ("none.safetensors", "no such file; ")):
         with pytest.raises(LibraryError, match=f"{path}: {message}"):
             load(bundle, weights=tmp_path / path)
+
+
+_W = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ({"w": _W}, 1 << 63),
+        ({"w": _W | {"shape": [-4]}}, None),
+        ({"w": _W | {"shape": [1 << 40, 1 << 40]}}, None),
+        ({"w": _W | {"data_offsets": [0, 1 << 60]}}, None),
+        ({"w": _W | {"data_offsets": [16, 0]}}, None),
+        ({"w": _W | {"data_offsets": [4, 20]}}, None),
+        ({"w": _W, "b": _W}, None),
+        ({"w": _W | {"dtype": "F8_E4M3", "shape": [16]}}, None),
+        ({"w": _W | {"dtype": "F\x1b[31m32"}}, None),
+        ([[]], None),
+    ],
+)
+def test_a_file_of_weights_with_an_odd_header_is_one_line(
+    bundle: Path, tmp_path: Path, header: Any, size: int | None
+) -> None:
+    data, path = json.dumps(header, ensure_ascii=False).encode(), tmp_path / "odd.safetensors"
+    path.write_bytes(struct.pack("<Q", len(data) if size is None else size) + data + bytes(16))
+    with pytest.raises(LibraryError) as caught:
+        load(bundle, weights=path)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 500
+
+
+def test_a_file_of_weights_that_never_ends_is_refused(bundle: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "zero.safetensors").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with pytest.raises(LibraryError, match="no such file"):
+            load(bundle, weights=tmp_path / f"{name}.safetensors")
 
 
 def test_a_library_has_no_weights(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_quiet_stream_keeps_alive(service, monkeypatch):
     job_id = service.add_job()
 
     async def listen() -> list[bytes]:
-        stream = events._stream(service.app.state.services, job_id, 1, "local")
+        stream = events._stream(service.app.state.services, job_id, 1)
         with anyio.fail_after(10):
             return [await anext(stream) for _ in range(2)]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from dietcode_server.api import events
 from dietcode_server.api.callers import Caller
 from dietcode_server.api.followers import POLL_SECS, Followers
 from dietcode_server.api.problems import Refusal
-from dietcode_server.api.quotas import check_streams
+from dietcode_server.api.quotas import admitted_stream
 from dietcode_server.store import jobs
 
 
@@ -27,7 +29,7 @@ def test_a_hundred_streams_ask_once(service, monkeypatch: pytest.MonkeyPatch) ->
 
     async def follow(number: int) -> str:
         text = b""
-        async for part in events._stream(service.app.state.services, job_id, 0, "alice"):
+        async for part in events._stream(service.app.state.services, job_id, 0):
             text += part
             heard.add(number)
         return text.decode()
@@ -53,16 +55,56 @@ def test_a_hundred_streams_ask_once(service, monkeypatch: pytest.MonkeyPatch) ->
     found = [JobEvent.model_validate_json(one) for one in data]
     assert [event.id for event in found] == list(range(1, len(found) + 1))
     assert found[-1].state is JobState.FAILED
-    assert service.app.state.services.followers.num_of("alice") == 0
 
 
 def test_streams_of_one_owner_are_bounded(service) -> None:
     followers, settings = Followers(), service.settings.model_copy(update={"max_streams_per_owner": 2})
     alice, admin = Caller("alice", frozenset({"read"})), Caller("ops", frozenset({"admin"}))
-    with followers.following("a" * 16, "alice"), followers.following("a" * 16, "alice"):
-        with pytest.raises(Refusal) as refused:
-            check_streams(followers, settings, alice)
+
+    def admitted(caller: Caller) -> AbstractContextManager[None]:
+        return admitted_stream(followers, settings, caller)
+
+    with admitted(alice), admitted(alice):
+        with pytest.raises(Refusal) as refused, admitted(alice):
+            pass
         assert refused.value.status == 429
-        check_streams(followers, settings, admin)
-        check_streams(followers, settings, replace(alice, owner="bob"))
-    check_streams(followers, settings, alice)
+        with admitted(admin), admitted(replace(alice, owner="bob")):
+            assert followers.num_of("bob") == 1
+    with admitted(alice):
+        assert followers.num_of("alice") == 1
+    assert followers.num_of("alice") == 0
+
+
+def test_streams_that_are_asked_for_at_once_are_counted_too(service) -> None:
+    job_id = service.add_job()
+    service.run_job(job_id)
+    services = service.app.state.services
+    few = replace(services, settings=service.settings.model_copy(update={"max_streams_per_owner": 3}))
+    alice, statuses = Caller("alice", frozenset({"read"})), []
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def ask() -> None:
+        try:
+            answer = events.follow_events(job_id, few, alice)
+            await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+        except Refusal as refusal:
+            statuses.append(refusal.status)
+
+    async def crowd() -> None:
+        streams = [asyncio.create_task(ask()) for _ in range(10)]
+        while len(statuses) < len(streams):
+            await asyncio.sleep(0.01)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(crowd(), 30))
+    assert sorted(statuses) == [200] * 3 + [429] * 7
+    assert services.followers.num_of("alice") == 0

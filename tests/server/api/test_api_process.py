@@ -384,3 +384,9 @@ def test_what_a_proxy_would_forward_is_believed_from_nobody(tmp_path: Path) -> N
             wrong |= {"forwarded": f"for=192.0.2.{number}", "x-real-ip": f"192.0.2.{number}"}
             statuses.append(client.get("/api/v1/jobs", headers=wrong).status_code)
         assert statuses == [401, 401, 401, 429, 429]
+
+
+def test_the_database_may_lie_elsewhere(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    with serving(tmp_path / "data", "--no-jobs", "--database-url", url):
+        assert (tmp_path / "other.db").is_file() and not (tmp_path / "data" / "dietcode.db").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -206,6 +207,40 @@ def test_what_is_no_backup(
         restore(other, file)
     assert "\n" not in str(caught.value) and str(file) in str(caught.value)
     assert not Path(str(other.location)).exists()
+
+
+def test_an_older_database_is_as_it_was_where_nothing_is_restored(
+    database: Database, others: Callable[[str], Database], tmp_path: Path, kind: str
+) -> None:
+    backup(database, tmp_path / "backup.db")
+    old = others(kind)
+    old.upgrade("0002")
+    for force in (False, True):
+        with pytest.raises(StoreError, match="run `dietcode db upgrade`"):
+            restore(old, tmp_path / "backup.db", force=force)
+        assert old.revision() == "0002"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("CREATE TRIGGER acts AFTER UPDATE ON jobs BEGIN DELETE FROM tokens; END", "the trigger 'acts'"),
+        ("CREATE VIEW shows AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i", "view"),
+        ("CREATE VIRTUAL TABLE finds USING fts5(text)", "the virtual table 'finds'"),
+    ],
+)
+def test_a_file_that_acts_as_it_is_read_is_no_backup(
+    database: Database, others: Callable[[str], Database], tmp_path: Path, statement: str, says: str
+) -> None:
+    file = tmp_path / "backup.db"
+    filled(database)
+    backup(database, file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "tokens' digests and everybody's specs are in it"
+    with closing(sqlite3.connect(file)) as made:
+        made.execute(statement)
+    with pytest.raises(RequestError, match=f"no backup of dietcode: it has .*{says}"):
+        restore(others("sqlite"), file)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
