@@ -15,6 +15,7 @@ COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY dietcode dietcode
 COPY server server
 COPY migrations migrations
+COPY docs docs
 COPY examples examples
 
 FROM build AS build-client

@@ -111,3 +111,8 @@ def __getattr__(name: str) -> Any:
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what users take from here, imported or not: what completion shows."""
+    return sorted([*__all__, "errors", "nn"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +15,7 @@ author = "The DietCode authors"
 project_copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "reference"]
+extensions = ["myst_parser", "mathml", "reference"]
 exclude_patterns = ["_ext", "_static"]
 
 myst_enable_extensions = ["dollarmath", "fieldlist"]
@@ -24,19 +23,6 @@ myst_heading_anchors = 4
 html_math_renderer = "mathml"
 
 smartquotes = False
-
-nitpicky = True
-# What docstrings name that has no page here: the standard library, NumPy, and words such as "path".
-nitpick_ignore_regex = [
-    ("py:class", r"(?!dietcode\.(client|errors|runtime\.library)\.).*"),
-    ("py:obj", r".*"),
-]
-default_role = "py:obj"
-autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # the pages are built without it, too
-autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the docstrings say the types, with shapes and units
-napoleon_google_docstring = False
-napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"DietCode {__version__}"

@@ -139,3 +139,11 @@ def test_building_imports_neither_relax_nor_what_fits_models() -> None:
         children.close()
     assert "dietcode.search_space.cpu.compiling" in found
     assert not {"tvm.relax.expr", "scipy.optimize", "scipy.special"} & found
+
+
+def test_completion_shows_what_users_take() -> None:
+    import dietcode
+
+    shown = dir(dietcode)
+    assert {"load", "pull", "Structure", "Recursion", "program", "export", "nn"} <= set(shown)
+    assert {"importlib", "Any", "TYPE_CHECKING"}.isdisjoint(shown)

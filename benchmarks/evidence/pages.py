@@ -58,11 +58,11 @@ def _unknown(facts: dict[str, Any]) -> str:
 def write_index(output: Path) -> None:
     """The page that lists the devices."""
     listed = "\n".join(
-        str(page.relative_to(output).with_suffix(""))
+        f"- [{page.read_text().partition(chr(10))[0].removeprefix('# ')}]({page.relative_to(output)})"
         for name in ("index.md", "workloads.md")
         for page in sorted(output.glob(f"*/{name}"))
     )
-    text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n```{{toctree}}\n{listed}\n```\n"
+    text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n{listed}\n"
     (output / "index.md").write_text(text)
 
 

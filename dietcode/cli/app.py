@@ -207,11 +207,14 @@ def _write_header(folder: Path, header: Path) -> None:
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
     from dietcode.cli.show_program import show_program
-    from dietcode.runtime.manifest import PROGRAM, RECURSION, kind_of_bundle, read_json
+    from dietcode.runtime.manifest import LIBRARIES, PROGRAM, RECURSION, REPORT, kind_of_bundle, read_json
     from dietcode.runtime.models.loading import described_bundle
 
     kind = kind_of_bundle(folder)
     manifest, report = described_bundle(folder, kind)
+    for part in report["parts"]:
+        own = read_json(folder / LIBRARIES / str(part["digest"]) / REPORT)
+        part["measured"] = own.get("space", {}).get("measured")
     if kind[1] == RECURSION:
         report["levels"] = _levels(folder, manifest, report)
     if kind[1] == PROGRAM:

@@ -23,6 +23,7 @@ JobRef = Annotated[
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _PREFIX = re.compile(r"[0-9a-f]{4,15}")
+_TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 _MAX_NAMED = 5
 
 
@@ -60,7 +61,8 @@ def find_job(client: Client, given: str) -> str:
         return job
     for job_of_name in client.jobs(name=name, limit=1).jobs:
         return job_of_name.id
-    raise NotFoundError(f"job {clip(given)}: no such job; `dietcode jobs` lists them")
+    few = "; of an id give 4 or more digits" if _TOO_SHORT.fullmatch(given) else ""
+    raise NotFoundError(f"job {clip(given)}: no such job; `dietcode jobs` lists them{few}")
 
 
 def _by_prefix(client: Client, prefix: str) -> str | None:

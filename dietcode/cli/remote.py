@@ -271,7 +271,7 @@ def print_job(job: Job, as_json: bool) -> None:
 def _facts(job: Job) -> dict[str, str]:
     """Return what `show` prints, by the word in front."""
     from dietcode.cli.progress import describe
-    from dietcode.workload.text import one_line
+    from dietcode.workload.text import counted, one_line
 
     step, library = job.progress, job.library
     counts = f" {step.done}/{step.total}" if step is not None and step.total else ""
@@ -290,7 +290,7 @@ def _facts(job: Job) -> dict[str, str]:
         "waits for": job.waits_for or "",
         "library": f"{library.name}@{library.version}" if library else "",
         "progress": f"{step.stage}{counts}: {describe(step)}" if step else "",
-        "measured": f"{job.measured} micro-kernels, attempt {job.attempt}" if job.attempt else "",
+        "tried": f"{counted(job.measured, 'micro-kernel')}, attempt {job.attempt}" if job.attempt else "",
         "device": job.device or "",
         "standing": job.standing or "",
         "priority": str(job.priority) if job.priority else "",
@@ -314,7 +314,7 @@ def _print_jobs(found: list[Job]) -> None:
             TableColumn("state"),
             TableColumn("progress", rank=1),
         ),
-        *(TableColumn("measured", rank=4), TableColumn("library", rank=2), TableColumn("created", rank=3)),
+        *(TableColumn("tried", rank=4), TableColumn("library", rank=2), TableColumn("created", rank=3)),
     ]
     rows = []
     for job in found:

@@ -10,6 +10,7 @@ from dietcode.bench.disturbance import undisturbed_of
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.target.kinds import label_of
 from dietcode.workload.operators import OPERATORS
+from dietcode.workload.stops import against
 
 _MAX_ROWS = 40
 
@@ -79,8 +80,9 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         console.print(f"            {source}: {facts['measured']} measured, {chosen}{gain}")
     console.print(
         f"selection   {len(dispatch['categories'])} of {selection['num_free_choice']} with free choice; "
-        f"predicted loss {_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst"
+        f"predicted loss {_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst,"
     )
+    console.print(f"            {against(report)}")
     if not selection["objective_met"]:
         console.print(f"            objective not met: {selection['reason']}")
     console.print(

@@ -72,12 +72,12 @@ def show_parts(parts: Any) -> None:
             str(part["calls"]),
             _share(part["flops_at_most"] / total),
             _bytes(part["code_bytes"]),
-            str((part.get("search") or {}).get("measured", "")),
+            "-" if part["measured"] is None else str(part["measured"]),
             str(part["categories"]),
         )
         for part in parts
     ]
-    caption = "FLOPs: share of a call with the largest shapes; measured: micro-kernels of the search"
+    caption = "FLOPs: share of a call with the largest shapes; measured: its micro-kernels, to the end"
     print_table(columns, rows, title="Parts", caption=caption)
 
 

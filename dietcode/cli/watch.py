@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # How long the server may be away, in seconds: an hour, as a machine is restarted or a laptop sleeps.
 _RECONNECT_SECS = 3600.0
+_MAX_MESSAGE = 400  # characters of an event; a round of a part that says where its space grew has 300
 
 
 class LeftError(DietCodeError):
@@ -67,9 +68,9 @@ def succeeded(job: Job) -> Job:
     if job.state is JobState.SUCCEEDED:
         return job
     reason = f": {one_line(job.error, 300)}" if job.error else ""
-    raise DietCodeError(
-        f"job {job.id}: {job.state.value}{reason}; `dietcode resume {job.id}` goes on with it"
-    )
+    resume = f"`dietcode resume {job.id}`"
+    advice = "" if resume in reason else f"; {resume} goes on with it"
+    raise DietCodeError(f"job {job.id}: {job.state.value}{reason}{advice}")
 
 
 def _show(client: Client, job_id: str) -> None:
@@ -88,10 +89,11 @@ def _show_event(progress: ProgressBars, event: JobEvent) -> None:
     from dietcode.workload.text import one_line
 
     if event.progress is not None:
-        clean = {"stage": one_line(event.progress.stage, 20), "message": one_line(event.progress.message)}
+        stage, message = one_line(event.progress.stage, 20), one_line(event.progress.message, _MAX_MESSAGE)
+        clean = {"stage": stage, "message": message}
         progress.on_event(event.progress.model_copy(update=clean))
     elif event.state is not None:
-        message = f": {one_line(event.message)}" if event.message else ""
+        message = f": {one_line(event.message, _MAX_MESSAGE)}" if event.message else ""
         progress.print_line(f"job {event.job}: {event.state.value.replace('_', ' ')}{message}")
 
 

@@ -50,7 +50,7 @@ def report_of_model(
             "digest": part.digest,
             "name": part.name,
             "kind": part.kind,
-            "operator": str(part.spec.op),
+            "operator": part.spec.op.whole,
             "calls": part.calls,
             "flops_at_most": part.flops_at_most,
             "code_bytes": code_bytes[part.digest],

@@ -13,7 +13,7 @@ from dietcode.dispatcher.tree import Rule
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.recursion.level_runs import Run, level_runs
 
-_NUMBER = re.compile("[0-9]{1,9}")  # the text is a stranger's
+_SOURCE = re.compile(r"([^\n]+):([0-9]{1,9})(?: to ([0-9]{1,9}))?")  # the text is a stranger's
 Points = tuple[tuple[float, float], ...]
 FIRST = "-first"  # ends the name of a block of what depends on the instance alone, taken out of another one
 
@@ -113,8 +113,8 @@ def block_kernels(
 def sources_of(block: Mapping[str, Any]) -> str:
     """Return the lines that a block of ``program.json`` comes from, as ``trees.py:3…5``."""
     named = {str(one) for step in block["steps"] for one in step.get("sources", ())}
-    parts = (one.rpartition(":") for one in named)
-    pairs = sorted((file, int(line)) for file, _, line in parts if _NUMBER.fullmatch(line))
+    found = (_SOURCE.fullmatch(one) for one in named)
+    pairs = sorted((one[1], int(line)) for one in found if one for line in one.groups()[1:] if line)
     if not pairs:
         return ""
     lines = [line for file, line in pairs if file == pairs[0][0]]

@@ -72,7 +72,7 @@ def describe_round(line: Mapping[str, Any], least: float) -> str:
     """Return a round as one sentence."""
     parts = [f"round {line['number']}"]
     if line["measured"]:
-        text = f"measured {len(line['measured'])}"
+        text = f"tried {len(line['measured'])}"
         for what in ("pruned", "failed"):
             text += f", {what} {len(line[what])}" if line[what] else ""
         parts.append(text)

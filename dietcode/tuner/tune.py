@@ -31,6 +31,8 @@ from dietcode.tuner.search import Search
 from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.tuner.verification import verify
 from dietcode.workload.spec import Spec
+from dietcode.workload.stops import against
+from dietcode.workload.text import counted
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
@@ -181,7 +183,9 @@ def _build(
         doubt = doubt_of(parts.report, backend) if is_new else None
         if doubt is not None:
             on_event(Event("select", doubt))
-        on_event(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+        on_event(
+            Event("build", f"compiling {counted(len(parts.micro_kernels), 'micro-kernel')} and the rule")
+        )
         files = backend.emit(parts)
         return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
 
@@ -202,9 +206,9 @@ def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
 
 
 def _selection_line(parts: Parts) -> str:
-    facts = parts.report["selection"]
+    facts, kept = parts.report["selection"], counted(len(parts.micro_kernels), "micro-kernel")
     return (
-        f"{len(parts.micro_kernels)} micro-kernels for {parts.report['num_instances']} instances, "
-        f"predicted loss {facts['loss_mean']:.1%} mean, {facts['loss_worst']:.1%} worst "
-        f"({facts['num_free_choice']} with free choice)"
+        f"{kept} for {counted(parts.report['num_instances'], 'instance')} "
+        f"({facts['num_free_choice']} with free choice), predicted loss {facts['loss_mean']:.1%} mean, "
+        f"{facts['loss_worst']:.1%} worst, {against(parts.report)}"
     )

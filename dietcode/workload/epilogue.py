@@ -52,6 +52,12 @@ class EpilogueStep(BaseModel):
             return "bias"
         return str(self.value) if self.kind == "residual" else None
 
+    def __str__(self) -> str:
+        """Return the step in words: ``relu``, ``gelu erf``, ``clip 0 to 6``."""
+        if isinstance(self.value, tuple):
+            return f"{self.kind} {self.value[0]:g} to {self.value[1]:g}"
+        return self.kind if self.value is None else f"{self.kind} {self.value}"
+
     def to_json(self) -> str | dict[str, Any]:
         """Return plain data."""
         value = list(self.value) if isinstance(self.value, tuple) else self.value

@@ -93,6 +93,12 @@ class OpSpec(SpecModel):
         return f"{conv.kind} of {conv.data_layout} and {conv.kernel_layout}"
 
     @property
+    def whole(self) -> str:
+        """The operator and its epilogue in one line: ``mk,nk->mn, then bias, gelu erf``."""
+        after = ", ".join(map(str, self.epilogue))
+        return f"{self}, then {after}" if after else str(self)
+
+    @property
     def convolution(self) -> Conv2d | Conv1d | None:
         """The options of a convolution; None for any other operator."""
         return self.conv1d if self.conv2d is None else self.conv2d

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.contraction import Contraction
-from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.instances import largest_instance, make_instances
 from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.spec import RangeVariable, Spec
@@ -78,7 +77,7 @@ def summarise(spec: Spec) -> Summary:
         output=(", ".join(spec.outputs), "; ".join(", ".join(indices) for _, indices in outputs)),
         operands=tuple((name, ", ".join(indices)) for name, indices in spec.operand_indices.items()),
         reduction=", ".join(_reduction(spec, roles)),
-        then=tuple(_step(step) for step in spec.op.epilogue),
+        then=tuple(str(step) for step in spec.op.epilogue),
         groups=_groups(spec, roles, largest),
         keywords=plan_bindings(calls, spec.dims_parsed, spec.variables).keywords,
         num_instances=len(make_instances(spec)),
@@ -126,9 +125,3 @@ def _num_shapes(spec: Spec) -> int:
     return math.prod(
         one.max - one.min + 1 if isinstance(one, RangeVariable) else len(one.values) for one in ranges
     )
-
-
-def _step(step: EpilogueStep) -> str:
-    if isinstance(step.value, tuple):
-        return f"{step.kind} {step.value[0]:g} to {step.value[1]:g}"
-    return step.kind if step.value is None else f"{step.kind} {step.value}"

@@ -37,6 +37,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 micro-kernel``, ``2 micro-kernels``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def suggest(name: object, allowed: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` when an allowed name is close to `name`, else nothing."""
     if not isinstance(name, str):

@@ -68,6 +68,10 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert f"round 1 {HOSTILE}\n" in shown
     assert shown.count(HOSTILE) == 6, "the table shows it too"
+    assert "\n            against the 1 measured\n" in shown
+    report["rounds"][-1]["stop"] = "seconds"
+    show_library(manifest, dispatch, report)
+    assert "against the 1 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out
 
 
 ORDERS = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\nnext"  # which terminals obey

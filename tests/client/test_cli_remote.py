@@ -113,6 +113,12 @@ def test_waiting_for_a_job_that_does_not_succeed(
     failed(done, 1, f"job {JOB}: {state}: no candidate worked; `dietcode resume {JOB}`")
 
 
+def test_how_to_resume_is_said_once(command: Command, wire: WireServer) -> None:
+    finish(wire, "failed", error=f"its deadline passed; `dietcode resume {JOB}` goes on without one")
+    done = command("watch", JOB)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].count("dietcode resume") == 1
+
+
 def test_watch(command: Command, wire: WireServer) -> None:
     finish(wire, "succeeded", **LIBRARY)
     done = command("watch", JOB)
@@ -122,6 +128,15 @@ def test_watch(command: Command, wire: WireServer) -> None:
     assert [event["id"] for event in events] == [1, 2, 3, 4] and done.stderr == ""
     finish(wire, "failed", error="because")
     failed(command("watch", JOB, "--json"), 1, "failed: because")
+
+
+def test_watch_shows_a_long_message_to_its_end(command: Command, wire: WireServer) -> None:
+    """Why a search stopped is the end of a line that begins with its part and where the space grew."""
+    grown = "; ".join(f"space grown for T=256, m={m} (axes leaves 33%): 3x32-serial" for m in range(3))
+    message = f"part 1 of 4, dense-ebb38172747d: round 2; {grown}; stopped: the trials are used up"
+    finish(wire, "succeeded", **LIBRARY)
+    wire.events[2] = progress_event(3, total=3, message=message)
+    assert f"{message}\n" in command("watch", JOB).stderr
 
 
 def child(*arguments: str, **env: str) -> subprocess.Popen[str]:
@@ -210,7 +225,7 @@ def test_show(command: Command, wire: WireServer) -> None:
     done = command("show", JOB)
     facts = dict(line.split(None, 1) for line in done.stdout.splitlines())
     assert (facts["job"], facts["state"], facts["library"]) == (JOB, "succeeded", "dense@3")
-    assert facts["measured"] == "17 micro-kernels, attempt 2"
+    assert facts["tried"] == "17 micro-kernels, attempt 2"
     assert facts["progress"] == "measure 1/100: candidate 1"
     assert json.loads(command("show", JOB, "--json").stdout)["library"] == LIBRARY["library"]
     failed(command("show", "0" * 16), 2, "no such job")
@@ -228,7 +243,7 @@ def test_a_job_by_the_beginning_of_its_id_or_by_name(command: Command, wire: Wir
     assert json.loads(command("show", "dense", "--json").stdout)["id"] == ids[0], "the first that is listed"
     failed(command("show", "abcd"), 2, f"several jobs begin so: {ids[0]}, {ids[1]}; give more digits")
     failed(command("show", "aaaa"), 2, "job 'aaaa': no such job")
-    failed(command("show", "abc"), 2, "job 'abc': no such job")
+    failed(command("show", "abc"), 2, "job 'abc': no such job", "give 4 or more digits")
     assert wire.requests[-1].query["name"] == ["abc"], "three digits are no prefix, but may be a name"
 
 

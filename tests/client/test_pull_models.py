@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_tuning import FakeTuning, submit_model, untuned_library, work
-from recorded import Replay, Reply, install, record_model, with_body
+from recorded import URL, Replay, Reply, install, record_model, with_body
 from small_models import expected, mlp, weights_of
 
 import dietcode
@@ -20,6 +20,7 @@ from dietcode.client.pull import install as install_locked
 from dietcode.client.pull import pull_and_lock
 from dietcode.errors import DietCodeError, LibraryError
 from dietcode.models.compiling import save_weights
+from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database
 
 BUNDLE = "/libraries/mlp/1"
@@ -62,6 +63,17 @@ def check(model: Any) -> None:
         x = np.random.default_rng(rows).standard_normal((rows, 16), dtype=np.float32)
         wanted = expected(mlp(), weights_of(mlp()), x)
         assert np.abs(model(x) - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_what_its_page_shows_runs_as_pasted(
+    replay: Replay, tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = bundle_snippet(mlp().to_json(), len(mlp().weights), "mlp", "mlp@1", URL)
+    assert f'model = dietcode.pull("mlp@1", server="{URL}", weights="mlp.safetensors")' in code
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert found["x"].shape == (6, 16) and found["outputs"].shape == (6, 32), "the largest L is 6"
 
 
 def test_a_model_is_pulled_and_runs_with_its_weights(replay: Replay, tmp_path: Path, weights: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_tuning import FakeTuning, submit_model, untuned_library, work
-from recorded import Replay, install, record_model
+from recorded import URL, Replay, install, record_model
 from small_programs import Pair, encoded, pair_program, pair_weights
 
 import dietcode
@@ -20,6 +20,7 @@ from dietcode.client.pull import pull_and_lock
 from dietcode.errors import LibraryError
 from dietcode.models.compiling import save_weights
 from dietcode.runtime.manifest import MANIFEST, PROGRAM, SIGNATURE, file_facts
+from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database
 
 
@@ -62,6 +63,20 @@ def test_a_signed_program_loads_runs_and_is_shown(pulled: Path, capsys: pytest.C
     inspect(pulled, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert [one["buckets"] for one in shown["report"]["blocks"]] == [{"5": 1}, {"1": 1, "2": 1}]
+    for part in shown["report"]["parts"]:  # a server's bundle has no search of its own: its libraries say it
+        own = json.loads((pulled / "libraries" / part["digest"] / "report.json").read_bytes())
+        assert part["measured"] == own["space"]["measured"] > 0
+
+
+def test_what_its_page_shows_takes_instances_of_the_reader(
+    pulled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = bundle_snippet(pair_program().to_json(), len(pair_weights()), "pairs", "pairs@1", URL)
+    assert "instances = []  # yours: what `encode` takes\n" in code
+    monkeypatch.chdir(pulled.parent)
+    found: dict[str, Any] = {"Pair": Pair}
+    exec(code.replace("[]", "[Pair(word=3)]"), found)
+    assert np.abs(found["results"][0] - encoded(Pair(word=3))).max() < 1e-5
 
 
 def changed_program(folder: Path) -> None:

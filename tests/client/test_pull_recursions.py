@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_tuning import FakeTuning, submit_model, untuned_library, work
-from recorded import Replay, install, record_model
+from recorded import URL, Replay, install, record_model
 from small_recursions import states_of, tree_model, tree_weights
 
 import dietcode
@@ -17,6 +18,7 @@ from dietcode.client import Client
 from dietcode.client.pull import install as install_locked
 from dietcode.client.pull import pull_and_lock
 from dietcode.models.compiling import save_weights
+from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database
 
 
@@ -37,6 +39,10 @@ def test_a_recursion_is_pulled_and_runs_with_its_weights(
     save_weights(tree_weights(), weights)
     with Client() as client:
         pull_and_lock(client.transport, "tree", tmp_path / "tree", lock, print)
+    monkeypatch.chdir(tmp_path)
+    pasted: dict[str, Any] = {}
+    exec(bundle_snippet(tree_model().to_json(), len(tree_weights()), "tree", "tree@1", URL), pasted)
+    assert np.isfinite(pasted["states"]).all() and pasted["states"].shape == (1, 16), "of the only root"
     shutil.rmtree(tmp_path / "tree")
     (done,) = install_locked(lock, None, None)
     model = dietcode.load(done.folder, weights=weights)

@@ -56,7 +56,7 @@ class FakeWorker:
                 {"shape": {"m": 37}, "cause": "padding", "served": 0.57, "micro_kernels": ["6x32", "5x32"]}
             ],
         }
-        said = f"round {number}; measured 4, pruned 1, failed 1; gained 1.0% of 20.0% promised"
+        said = f"round {number}; tried 4, pruned 1, failed 1; gained 1.0% of 20.0% promised"
         self.tell("measure", said + (f"; stopped: {stop}" if stop else ""), data, done=4 * number, total=40)
 
     def finish(self, state: JobState, error: str | None = None) -> None:

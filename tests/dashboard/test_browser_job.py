@@ -207,6 +207,11 @@ def test_each_trial_is_a_point_and_times_are_the_readers(
         at = page.locator("#log-rows time").first
         moment = datetime.fromisoformat(str(at.get_attribute("datetime")))
         assert at.inner_text() == (moment + timedelta(hours=9)).strftime("%H:%M:%S")
+        facts = page.get_by_label("Facts", exact=True)
+        submitted = facts.locator("time").first
+        moment = datetime.fromisoformat(str(submitted.get_attribute("datetime")))
+        assert submitted.inner_text() == (moment + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S")
+        assert "UTC" not in facts.inner_text(), "a local time says no other zone"
     finally:
         context.close()
 

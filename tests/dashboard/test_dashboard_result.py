@@ -348,6 +348,15 @@ def test_several_jobs_are_compared(site: Site) -> None:
     assert site.client.get(f"/jobs/{job}/compare?{many}").status_code == 422
 
 
+def test_what_was_tried_and_what_was_measured_are_two_counts(site: Site) -> None:
+    with site.database.write() as session:
+        jobs.get(session, site.jobs["one"]).measured = 6  # two of which were pruned, or failed
+    text = text_of(site.client.get(f"/jobs/{site.jobs['one']}").text)
+    assert "tried 6 micro-kernels" in text and "measured 6" not in text
+    text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
+    assert "micro-kernels 3 of 4 measured" in text
+
+
 def test_a_loss_says_against_what(site: Site) -> None:
     text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
     assert "predicted loss against the 4 measured 1.00 % mean, 4.00 % worst" in text

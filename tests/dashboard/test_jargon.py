@@ -11,7 +11,7 @@ from dietcode_server.dashboard.jargon import explained
     [
         ("κ = 0.98 on 2 cores, full waves 300 GFLOP/s", ["κ", "waves"]),
         ("T0 = 4x16", ["T0"]),
-        ("round 1; measured 8, pruned 6; the learned f_local missed by 3%", ["pruned", "f_local"]),
+        ("round 1; tried 8, pruned 6; the learned f_local missed by 3%", ["pruned", "f_local"]),
         ("P = 2, `wave` and APT0 and waveform", ["P"]),
         ("nothing of it", []),
     ],

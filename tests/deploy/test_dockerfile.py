@@ -57,7 +57,8 @@ def test_what_it_copies_is_there_and_reaches_the_engine() -> None:
     assert copied == sent
     assert all((ROOT / name).exists() for name in copied)
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    wanted = {package.partition("/")[0] for package in built["targets"]["wheel"]["packages"]}
+    wheel = built["targets"]["wheel"]
+    wanted = {path.partition("/")[0] for path in [*wheel["packages"], *wheel["force-include"]]}
     assert wanted | {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml"} <= copied
 
 

@@ -18,6 +18,7 @@ from dietcode.workload.operators import OPERATORS
 from dietcode.workload.spec import Spec
 from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.problems import TITLES
+from dietcode_server.dashboard.job import STAGES
 from dietcode_server.settings import ENV_PREFIX, Settings
 from dietcode_server.store.tables import Base
 
@@ -33,6 +34,11 @@ def text(built: Path) -> Any:
         return html.unescape(re.sub(r"<[^>]+>", "", raw))
 
     return read
+
+
+def test_stages_are_those_of_a_job_in_its_order() -> None:
+    rows = re.findall(r"^\| ([a-z]+) \| ", (DOCS / "tutorial.md").read_text(), re.MULTILINE)
+    assert [row for row in rows if row != "stage"] == list(STAGES)
 
 
 def test_every_command_and_option(text: Any) -> None:
@@ -159,7 +165,8 @@ def test_a_part_that_there_is_not_is_an_error() -> None:
     from sphinx.errors import ExtensionError
 
     assert "DIETCODE_SERVE_PORT" in fill("<!-- generated: settings -->\n<!-- end: settings -->", "a page")
-    assert fill("<!-- figure: not-measured: nothing -->", "a page") == ""
+    name = "figure not-measured: nothing"
+    assert "![" not in fill(f"<!-- generated: {name} -->\n<!-- end: {name} -->", "a page")
     with pytest.raises(ExtensionError, match="no generated part 'setings'"):
         fill("<!-- generated: setings -->\n<!-- end: setings -->", "a page")
     with pytest.raises(ExtensionError, match="no <!-- end: NAME --> of the generated part settings"):

@@ -273,6 +273,7 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path, inside: Any) -> 
     for part in facts["report"]["parts"]:
         assert 1 <= part["search"]["measured"] <= 2  # a trial may have gone to the seed
         own = json.loads(inside("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
+        assert part["measured"] == own["report"]["space"]["measured"]
         assert len(own["dispatch"]["categories"]) == part["categories"] >= 1
         assert part["digest"][:12] in done.stdout
 

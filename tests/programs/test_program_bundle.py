@@ -117,3 +117,7 @@ def test_from_a_program_to_results(tmp_path: Path, inside: Any, monkeypatch: pyt
 @pytest.mark.parametrize("line", ["²", "9" * 5000, "-1", "x", ""])
 def test_a_line_of_a_stranger_s_source_is_no_number(line: str) -> None:
     assert sources_of({"steps": [{"sources": ["a.py:3", f"a.py:{line}", "a.py:5"]}]}) == "a.py:3…5"
+
+
+def test_a_block_of_several_statements_comes_from_their_lines() -> None:
+    assert sources_of({"steps": [{"sources": ["a.py:10 to 12"]}, {"sources": ["a.py:11"]}]}) == "a.py:10…12"

@@ -189,9 +189,16 @@ def test_every_field_is_checked_where_one_stops_the_check() -> None:
 def test_fields_that_disagree_are_told_at_once() -> None:
     text = GOOD.replace("16*T", "16*Q").replace("k: 24", "k: 24*R").replace("n: 32", "n: 9*T")
     text = text.replace("name: Y", "name: X")
-    assert problems(text) == [("output.name", "name")], "names are compared first"
+    named = ("output.name", "name")
+    assert problems(text) == [named, ("dims.m", "16*Q"), ("dims.k", "24*R")], "names are compared first"
     text = text.replace("name: X", "name: Y").replace("dims: nk, dtype: float32", "dims: nk, dtype: float16")
     assert problems(text) == [("tensors.W.dtype", "float16"), ("dims.m", "16*Q"), ("dims.k", "24*R")]
+
+
+def test_an_operand_that_does_not_fit_hides_no_other_problem() -> None:
+    text = GOOD.replace("dims: nk, dtype: float32", "dims: nz, dtype: float31")
+    text = text.replace("16*T", "16*Q").replace("n: 32", "n: 9*T")
+    assert problems(text) == [("tensors.W.dims", "nz"), ("tensors.W.dtype", "float31"), ("dims.m", "16*Q")]
 
 
 def test_a_file_names_itself_line_and_column(tmp_path: Path) -> None:

@@ -297,7 +297,8 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
 
     if not path.is_file():
         raise LibraryError(
-            f"{path}: no such file; pass weights= with the model's weights, a .safetensors file"
+            f"{path}: no such file; pass weights= with the model's weights, a .safetensors file "
+            "(to a command: --weights)"
         )
     found = {}
     try:

@@ -16,6 +16,7 @@ from dietcode.runtime.programs.machine import NativeMachine
 from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.programs.results import ResultDecoder, words_at
 from dietcode.runtime.reopened import Reopened
+from dietcode.workload.text import counted
 
 MAX_BYTES = 1 << 36
 MAX_STEPS = 1 << 40
@@ -84,10 +85,9 @@ class LoadedProgram(Reopened):
         """Return one line with its size."""
         own = self.plan
         entry = own.functions[own.entry]
-        return (
-            f"<dietcode.LoadedProgram {own.name}: {entry.parameters} parameters, {len(own.functions)} "
-            f"functions, {len(own.blocks)} blocks; up to {own.max_rows} rows>"
-        )
+        counts = {"parameter": entry.parameters, "function": len(own.functions), "block": len(own.blocks)}
+        said = ", ".join(counted(number, noun) for noun, number in counts.items())
+        return f"<dietcode.LoadedProgram {own.name}: {said}; up to {own.max_rows} rows>"
 
     @property
     def report(self) -> dict[str, Any]:

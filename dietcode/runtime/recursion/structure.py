@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime import native_loops
 from dietcode.runtime.native_loops import Positions
+from dietcode.workload.text import counted
 
 _MAX_DEPTH = 1 << 20
 Phases = tuple[bool, bool, int, bool, bool]  # as `Structure.ranges` takes them
@@ -122,8 +123,8 @@ class Structure:
     def __repr__(self) -> str:
         """Return one line with its sizes."""
         return (
-            f"<dietcode.Structure: {self.num_nodes} nodes, {len(self.roots)} roots, "
-            f"{self.num_levels} levels, at most {self.max_children} children>"
+            f"<dietcode.Structure: {counted(self.num_nodes, 'node')}, {counted(len(self.roots), 'root')}, "
+            f"{counted(self.num_levels, 'level')}, at most {self.max_children} children>"
         )
 
     @property

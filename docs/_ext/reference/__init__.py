@@ -1,10 +1,10 @@
-"""What the pages have beside their text: parts written from the code, plots, links by title.
+"""What the pages have beside their text: parts written from the code, tables of contents, links by title.
 
 `reference.parts` writes the generated parts into the pages' sources, where they can be read without a build;
 while pages are built they are written once more, so that a page is never older than the code.
 
-A line ``<!-- figure: NAME: what it shows -->`` becomes the plot ``docs/evidence/DEVICE/NAME.svg`` of the
-first device that it was measured on, and nothing where that was on none.
+The lists of pages in a folder's ``index.md``, each under its heading, are the table of contents: Sphinx gets
+them as a hidden ``toctree``, so that the sources have none, which only Sphinx could show.
 
 A link that shows a file's name, ``[method.md](method.md)``, shows the page's title.
 """
@@ -12,18 +12,14 @@ A link that shows a file's name, ``[method.md](method.md)``, shows the page's ti
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from docutils import nodes
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 from reference import parts
 
-_EVIDENCE = Path(__file__).resolve().parents[2] / "evidence"
-_FIGURE = re.compile(r"^<!-- figure: ([a-z0-9-]+): (.+?) -->$", re.MULTILINE)
+_HEADING = re.compile(r"^## (.+)\n", re.MULTILINE)
+_LISTED = re.compile(r"^- \[[^\]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
 _BY_FILE = re.compile(r"\[[a-z-]+\.md\]\((?=[a-z-]+\.md\b)")
 
 
@@ -40,34 +36,27 @@ def fill(text: str, page: str) -> str:
         filled = parts.fill(text, page)
     except ValueError as error:
         raise ExtensionError(str(error)) from None
-    return _BY_FILE.sub("[](", _FIGURE.sub(_figure, filled))
+    return _BY_FILE.sub("[](", filled)
 
 
-def _figure(match: re.Match[str]) -> str:
-    name, caption = match.groups()
-    found = sorted(_EVIDENCE.glob(f"*/{name}.svg"))
-    if not found:
-        return ""
-    return f"```{{figure}} evidence/{found[0].parent.name}/{name}.svg\n:alt: {caption}\n\n{caption}\n```"
+def contents(text: str) -> str:
+    """The lists of pages of an index, as hidden tables of contents with the headings above them."""
+    first, *rest = _HEADING.split(text)
+    blocks = []
+    for caption, part in [("", first), *zip(rest[::2], rest[1::2], strict=True)]:
+        if names := _LISTED.findall(part):
+            options = [f":caption: {caption}"] if caption else []
+            blocks.append("\n".join(["```{toctree}", *options, ":hidden:", "", *names, "```"]))
+    return "\n\n".join(blocks)
 
 
 def _read(_: Sphinx, page: str, source: list[str]) -> None:
     source[0] = fill(source[0], page)
-
-
-def _error(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, contents: nodes.TextElement
-) -> nodes.reference | None:
-    """The exceptions by their names alone, as docstrings write them under Raises."""
-    if node.get("reftype") != "exc" or "." in node["reftarget"]:
-        return None
-    name = f"dietcode.errors.{node['reftarget']}"
-    domain = env.domains.python_domain
-    return domain.resolve_xref(env, node["refdoc"], app.builder, "exc", name, node, contents)
+    if page == "index" or page.endswith("/index"):
+        source[0] += f"\n\n{contents(source[0])}\n"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Fill pages as they are read."""
     app.connect("source-read", _read)
-    app.connect("missing-reference", _error)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

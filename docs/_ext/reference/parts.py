@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import commands, errors, interface, metrics, settings, spec, tables
+from reference import api, commands, errors, files, interface, metrics, settings, spec, tables
 
 DOCS = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[], str]] = {
@@ -22,7 +22,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": settings.text,
     "tables": tables.text,
     **{f"spec {name}": part for name, part in spec.PARTS.items()},
+    **api.PARTS,
 }
+_FILE = re.compile(r"file (\S+)")
+_FIGURE = re.compile(r"figure ([a-z0-9-]+): (.+)")
 
 _BEGIN = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 _PART = re.compile(r"^<!-- generated: (.+?) -->\n.*?^<!-- end: \1 -->$", re.MULTILINE | re.DOTALL)
@@ -38,10 +41,7 @@ def fill(text: str, page: str) -> str:
     """
 
     def part(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in PARTS:
-            raise ValueError(f"{page}: no generated part {name!r}; there are {', '.join(PARTS)}")
-        return f"<!-- generated: {name} -->\n\n{PARTS[name]().strip()}\n\n<!-- end: {name} -->"
+        return f"<!-- generated: {match[1]} -->\n\n{_text(match[1], page)}\n\n<!-- end: {match[1]} -->"
 
     begun = _BEGIN.findall(text)
     ended = [match[1] for match in _PART.finditer(text)]
@@ -49,6 +49,16 @@ def fill(text: str, page: str) -> str:
         open_ones = ", ".join(name for name in begun if name not in ended)
         raise ValueError(f"{page}: no <!-- end: NAME --> of the generated part {open_ones}")
     return _PART.sub(part, text)
+
+
+def _text(name: str, page: str) -> str:
+    if shown := _FILE.fullmatch(name):
+        return files.source(shown[1]).strip()
+    if shown := _FIGURE.fullmatch(name):
+        return files.figure(shown[1], shown[2]).strip()
+    if name not in PARTS:
+        raise ValueError(f"{page}: no generated part {name!r}; there are {', '.join(PARTS)}")
+    return PARTS[name]().strip()
 
 
 def write() -> list[Path]:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode_server.store import runners, slots
+from dietcode_server.store.clock import clock
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow, TuningRecord
 
@@ -85,9 +86,10 @@ class WorkFigures:
             newly = self._read_ended(session)
             self._read_jobs(session, newly)
             self._read_queue(session)
-            self.runners.set(len(runners.live(session)))
-            self.devices.set(len(runners.devices(session)))
-            self.slots.set(len(slots.holders(session)))
+            now = clock(session)
+            self.runners.set(len(runners.live(session, now=now)))
+            self.devices.set(len(runners.devices(session, now=now)))
+            self.slots.set(len(slots.holders(session, now=now)))
             self._read_candidates(session)
 
     def _read_jobs(self, session: Session, newly: Counts[str]) -> None:
@@ -119,6 +121,12 @@ class WorkFigures:
         """Read the jobs that ended since the last time, and return how many, by state."""
         newly: Counts[str] = Counts()
         at, job_id = self._ended
+        by_end = JobRow.finished_at.desc(), JobRow.id.desc()
+        ended = select(JobRow.finished_at, JobRow.id).where(JobRow.finished_at.is_not(None))
+        last = session.execute(ended.order_by(*by_end).limit(1)).first()
+        # One row, by an index: what wants many reads all of a table of which PostgreSQL has no statistics.
+        if last is None or last.finished_at < at or tuple(last) == self._ended:
+            return newly
         later = JobRow.finished_at >= at, or_(JobRow.finished_at > at, JobRow.id > job_id)
         query = (
             select(JobRow.id, JobRow.state, JobRow.created_at, JobRow.started_at, JobRow.finished_at)

@@ -22,7 +22,7 @@ from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.reports import FloatArray, IntArray
 from dietcode_server.dashboard.results import Result, library_of, num_measured, result_of
 from dietcode_server.store import jobs
-from dietcode_server.store.tables import JobRow
+from dietcode_server.store.tables import SPEC, JobRow
 
 MAX_CHOICES = 100
 LABELS = "ABCDEFGH"  # of the jobs, this page's first; as many are compared at most
@@ -153,9 +153,11 @@ def _rows(session: Session, job_id: str, others: Sequence[str] | None) -> list[J
 
 
 def _choices(session: Session, rows: Sequence[JobRow]) -> tuple[list[JobRow], list[JobRow]]:
-    """Other jobs that published: of the same workload, and of others, the newest first."""
+    """Other jobs that published a library: of the same workload, and of others, the newest first."""
     chosen = [row.id for row in rows]
-    published = select(JobRow).where(JobRow.library_id.is_not(None), JobRow.id.not_in(chosen))
+    published = select(JobRow).where(
+        JobRow.library_id.is_not(None), JobRow.id.not_in(chosen), JobRow.kind == SPEC
+    )
     newest = JobRow.created_at.desc(), JobRow.id.desc()
     workload = rows[0].workload
     same, others = (

@@ -19,7 +19,7 @@ from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.sweep import HEIGHT, WIDTH, draw_sweep
 from dietcode_server.store import architectures, jobs, runners, wire
 from dietcode_server.store.devices import MAX_WORKLOADS, DeviceFacts, list_devices
-from dietcode_server.store.tables import LibraryRow
+from dietcode_server.store.tables import PART, LibraryRow
 
 MAX_WAITING = 20
 MAX_LIBRARIES = 8  # of one device
@@ -85,9 +85,9 @@ def _drawn(device: DeviceFacts) -> Any:
 
 
 def _published(session: Session, devices: Sequence[DeviceFacts]) -> dict[str, list[tuple[str, int]]]:
-    """The newest libraries of each device by its id, of the newest of all: names and versions."""
+    """The newest libraries of each device by its id, of the newest of all, parts of models left out."""
     columns = LibraryRow.name, LibraryRow.version, LibraryRow.device, LibraryRow.target
-    query = select(*columns).where(LibraryRow.yanked_at.is_(None))
+    query = select(*columns).where(LibraryRow.yanked_at.is_(None), LibraryRow.kind != PART)
     newest = session.execute(query.order_by(LibraryRow.created_at.desc()).limit(_MAX_NEWEST))
     by_device: dict[tuple[str, bytes], list[tuple[str, int]]] = {}
     for name, version, device, target in newest:

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dietcode.runtime.manifest import MODEL, REPORT
-from dietcode_server.store import blobs, libraries
+from dietcode_server.dashboard.structures import file_of
+from dietcode_server.store import libraries
 from dietcode_server.store.comparisons import mean_ratios
 from dietcode_server.store.model_parts import predicted_gflops
-from dietcode_server.store.tables import LibraryFile, LibraryRow
+from dietcode_server.store.tables import LibraryRow
 
 MOST_STEPS = 5000  # of a graph that is shown
 _LONGEST_RUN = 64  # steps of a run that is looked for
@@ -99,7 +99,7 @@ class GraphView:
 
 def graph_of(session: Session, bundle: LibraryRow) -> GraphView | None:
     """Return what is shown of a published model; None of a recursion, and where it cannot be read."""
-    model, report = (_file(session, bundle.id, name) for name in (MODEL, REPORT))
+    model, report = (file_of(session, bundle.id, name) for name in (MODEL, REPORT))
     if model is None or report is None:
         return None
     try:
@@ -204,12 +204,3 @@ def _facts(
         )
         for part in reported
     }
-
-
-def _file(session: Session, library_id: int, path: str) -> dict[str, Any] | None:
-    of_path = (LibraryFile.library_id == library_id, LibraryFile.path == path)
-    digest = session.scalar(select(LibraryFile.digest).where(*of_path))
-    if digest is None:
-        return None
-    found: dict[str, Any] = json.loads(b"".join(blobs.read(session, digest)))
-    return found

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError, LibraryError, SpecError
 from dietcode.protocol import LibraryInfo
+from dietcode.runtime.manifest import REPORT
 from dietcode.target.kinds import label_of, requirements_of
 from dietcode.trust.envelope import parse_envelope
 from dietcode.trust.keys import PublicKey
@@ -20,17 +21,18 @@ from dietcode.trust.statements import open_library
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.dashboard.graphs import graph_of
 from dietcode_server.dashboard.program_view import program_of
 from dietcode_server.dashboard.render import is_fragment, page, server_url
 from dietcode_server.dashboard.snippet import snippet, variables_of
-from dietcode_server.dashboard.structures import structure_of
+from dietcode_server.dashboard.structures import file_of, structure_of
 from dietcode_server.dashboard.summaries import summaries
 from dietcode_server.store import libraries, wire
 from dietcode_server.store.comparisons import mean_ratios
 from dietcode_server.store.library_names import list_names
 from dietcode_server.store.signatures import signature
-from dietcode_server.store.tables import BUNDLE
+from dietcode_server.store.tables import BUNDLE, LibraryRow, Workload
 
 NUM_ROWS = 50
 _MAX_NAME_CHARS = 64
@@ -130,6 +132,7 @@ def show_library(
         structure = structure_of(session, row.workload, row) if is_bundle else None
         graph = graph_of(session, row) if is_bundle else None
         program = program_of(session, row.workload, row) if is_bundle else None
+        of_bundle = _bundle_example(request, session, row, info) if is_bundle else {}
     signed = _signed(services, info, manifest)
     facts = json.loads(manifest)
     return page(
@@ -147,7 +150,7 @@ def show_library(
         why_not=_why_not(caller, info),
         label_of=label_of,
         requirements_of=requirements_of,
-        **_example(request, facts, info),
+        **(of_bundle or _example(request, facts, info)),
     )
 
 
@@ -172,6 +175,19 @@ def _example(request: Request, manifest: dict[str, Any], info: LibraryInfo) -> d
     except _NO_SNIPPET:
         return {"variables": [], "code": None}
     return {"variables": variables, "code": code}
+
+
+def _bundle_example(request: Request, session: Session, row: LibraryRow, info: LibraryInfo) -> dict[str, Any]:
+    """Return the context of ``_snippet.html`` of a whole model, recursion or program."""
+    workload = session.get_one(Workload, row.workload).spec
+    report = file_of(session, row.id, REPORT) or {}
+    try:
+        num_weights = int(report.get("num_weights", 0))
+        ref = f"{info.name}@{info.version}"
+        code = bundle_snippet(workload, num_weights, info.name, ref, server_url(request))
+    except _NO_SNIPPET:
+        return {"variables": [], "code": None}
+    return {"variables": [], "code": code}
 
 
 def _files(manifest: dict[str, Any], info: LibraryInfo) -> list[tuple[str, int, str, str]]:

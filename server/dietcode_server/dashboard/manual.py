@@ -1,7 +1,6 @@
 """The documentation as pages of this server: help that needs no network and is of this version.
 
-The same Markdown that `make docs` builds (`docs/`), in the order of its table of contents. What only Sphinx
-can make of it, the signatures of Python, is left out.
+The same Markdown that `make docs` builds (`docs/`), in the order of the lists of pages in its ``index.md``.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _HERE = Path(__file__).parent
 # A wheel has them beside this file, a checkout at its root.
 _FOLDERS = (_HERE / "docs", _HERE.parents[2] / "docs")
 _FILES = {".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".py": "text/plain"}
-_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_INCLUDE = re.compile(r"^\{literalinclude\} \.\./(.+)$")
+_HEADING = re.compile(r"^## (.+)\n", re.MULTILINE)
+_LISTED = re.compile(r"^- \[[^\]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 PREFIX = "/help"
 
@@ -84,14 +83,12 @@ def _source(name: str) -> str:
 
 @cache
 def _contents() -> tuple[Section, ...]:
-    """Return the tables of contents that the first page has for Sphinx."""
-    sections = []
-    for block in _TOCTREE.findall(_source("index")):
-        lines = block.splitlines()
-        caption = next((line.split(":", 2)[2].strip() for line in lines if line.startswith(":caption:")), "")
-        names = [line.strip() for line in lines if line.strip() and not line.startswith(":")]
-        sections.append(Section(caption, tuple((name, _rendered(name)[0]) for name in names)))
-    return tuple(sections)
+    """Return the lists of pages that the first page has, by their headings."""
+    _, *rest = _HEADING.split(_source("index"))
+    return tuple(
+        Section(caption, tuple((name, _rendered(name)[0]) for name in _LISTED.findall(part)))
+        for caption, part in zip(rest[::2], rest[1::2], strict=True)
+    )
 
 
 @cache
@@ -107,7 +104,7 @@ def _title(tokens: Sequence[Token]) -> str:
 
 
 def _adapted(tokens: Sequence[Token], folder: str) -> Iterator[Token]:
-    """Give headings their anchors and links their addresses; leave out comments and what Sphinx makes.
+    """Give headings their anchors and links their addresses; leave out comments.
 
     Parameters
     ----------
@@ -122,11 +119,6 @@ def _adapted(tokens: Sequence[Token], folder: str) -> Iterator[Token]:
             token.attrs["class"] = "number"
         if token.type == "html_block":
             token.content = _COMMENT.sub("", token.content)
-        if token.type == "fence" and token.info.startswith("{"):
-            include = _INCLUDE.match(token.info)
-            if include is None:
-                continue
-            token.info, token.content = "", _of_project(include[1])
         for child in token.children or ():
             for attribute in ("href", "src"):
                 if attribute in child.attrs:
@@ -157,8 +149,3 @@ def _address(url: str, folder: str) -> str:
     if found.startswith("examples/") and found.endswith(".yaml"):
         return f"/submit?example={posixpath.basename(found).removesuffix('.yaml')}"
     return f"{PREFIX}/{found.removesuffix('.md')}{mark}{anchor}"
-
-
-def _of_project(path: str) -> str:
-    """Return the text of a file of ``examples/``, which lies beside ``docs/`` in a wheel as in a checkout."""
-    return (_folder().parent / path).read_text(encoding="utf-8")

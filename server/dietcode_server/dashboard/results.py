@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from dietcode.bench.disturbance import undisturbed_of
 from dietcode.errors import NotFoundError
 from dietcode.runtime.manifest import CODE
-from dietcode.workload.stops import SECONDS, TRIALS
+from dietcode.workload.stops import cut_off_by
 from dietcode.workload.text import clip
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id, check_library
@@ -97,6 +97,12 @@ class Result:
         """What the cores gave at most beside the instances of `calm`: the median; None where nobody knows."""
         peaks = [row.peak_gflops for row in self.calm if row.peak_gflops]
         return statistics.median(peaks) if peaks else None
+
+    @property
+    def f_local_over_peak(self) -> float | None:
+        """The largest f_local in GFLOP/s, where that is above the peak; None where it is not."""
+        most = float(self.report.columns["f_local"].max(initial=0.0))
+        return most if self.peak_gflops is not None and most > self.peak_gflops else None
 
     @property
     def mean_of_roof(self) -> float | None:
@@ -185,11 +191,9 @@ def _show(
 def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
     """Return the context of ``_result.html``."""
     report = result.report
-    rounds = report.facts.get("rounds") or [{}]
-    stop = rounds[-1].get("stop")
     return {
         "num_measured": num_measured(report),
-        "cut_off": stop if stop in (TRIALS, SECONDS) else None,
+        "cut_off": cut_off_by(report.facts),
         "result": result,
         "report": report,
         "facts": report.facts,

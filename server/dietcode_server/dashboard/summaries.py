@@ -9,22 +9,24 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from dietcode.workload.text import counted
 from dietcode_server.store.tables import Workload
 
 _MAX_OPERATORS, _MAX_VARIABLES = 4, 3
 _MAX_CHARS = 48
+_OF_BUNDLES = ("dimensions", "children", "max_nodes", "num_samples")
 
 
 @dataclass(frozen=True)
 class WorkloadSummary:
-    """The workload of a spec.
+    """The workload of a job or a library.
 
     Attributes
     ----------
     operator : str
-        ``einsum mk,nk->mn``, ``conv2d``, ``block: add, rmsnorm``.
+        ``einsum mk,nk->mn``, ``conv2d``, ``block: add, rmsnorm``; ``model``, ``recursion`` or ``program``.
     shapes : str
-        ``T 1–128``; values where there is no range; empty for one shape.
+        ``T 1–128``; values where there is no range; empty for one shape. Of a program how many samples.
     """
 
     operator: str
@@ -33,9 +35,22 @@ class WorkloadSummary:
 
 def summaries(session: Session, digests: Collection[str]) -> dict[str, WorkloadSummary]:
     """Return the summaries of workloads by digest; only these fields of them are read: a spec can be long."""
-    columns = Workload.digest, Workload.spec["op"], Workload.spec["shape_vars"]
-    found = session.execute(select(*columns).where(Workload.digest.in_(digests)))
-    return {digest: summary(op, shape_vars) for digest, op, shape_vars in found}
+    columns = [Workload.spec[name] for name in ("op", "shape_vars", *_OF_BUNDLES)]
+    found = session.execute(select(Workload.digest, *columns).where(Workload.digest.in_(digests)))
+    return {
+        digest: summary(op, shape_vars) if op else _bundle_summary(*facts)
+        for digest, op, shape_vars, *facts in found
+    }
+
+
+def _bundle_summary(dimensions: Any, children: Any, max_nodes: Any, num_samples: Any) -> WorkloadSummary:
+    """Return the summary of a whole model, of a recursion, which has children, or of a program of samples."""
+    if isinstance(children, int):
+        many = "a sequence" if children == 1 else f"up to {children} children"
+        return WorkloadSummary("recursion", _cut(f"{many}, nodes 1–{max_nodes}"))
+    if isinstance(num_samples, int):
+        return WorkloadSummary("program", counted(num_samples, "sample"))
+    return WorkloadSummary("model", _cut(_shapes(dimensions)))
 
 
 def summary(op: Any, shape_vars: Any) -> WorkloadSummary:

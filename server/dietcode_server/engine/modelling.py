@@ -83,7 +83,7 @@ def _planned(own: Assignment, reporter: Reporter) -> ModelPlan:
             "digest": part.digest,
             "name": part.name[:64],
             "kind": part.kind[:64],
-            "operator": str(part.spec.op),
+            "operator": part.spec.op.whole,
             "calls": part.calls,
             "flops": float(part.flops_at_most),
         }

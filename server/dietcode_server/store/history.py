@@ -177,7 +177,8 @@ def log(
     ----------
     view : str
         decisions: changes of state, rounds of the search and what else was found out, each once;
-        measurements: what each micro-kernel reached; all: every event, repeated progress included.
+        measurements: what each micro-kernel reached, and each instance beside the vendor; all: every event,
+        repeated progress included.
     before, after : int, optional
         Only events with numbers below, or above.
 
@@ -204,7 +205,8 @@ def _in_view(view: View) -> list[ColumnElement[bool]]:
     stage = EventRow.progress["stage"].as_string()
     # The key of a round; what was measured has others, or none.
     is_round = EventRow.data["number"].as_string().is_not(None)
-    measured = and_(stage == "measure", ~is_round)
+    compared = and_(stage == "compare", EventRow.progress["done"].as_integer() > 0)
+    measured = or_(and_(stage == "measure", ~is_round), compared)
     if view == "measurements":
         return [measured]
     if view == "all":

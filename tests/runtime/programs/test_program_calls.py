@@ -279,7 +279,7 @@ def test_it_is_pickled_by_its_folder(merging: LoadedProgram) -> None:
     again = pickle.loads(pickle.dumps(merging))
     check(again, trees(1, 3))
     assert repr(again).startswith(
-        "<dietcode.LoadedProgram hand: 1 parameters, 1 functions, 5 blocks; up to 4000"
+        "<dietcode.LoadedProgram hand: 1 parameter, 1 function, 5 blocks; up to 4000"
     )
 
 

@@ -23,7 +23,7 @@ ROUND = {
     "expansions": [{"shape": {"m": 37}, "cause": "padding", "served": 0.571, "micro_kernels": ["6x32"]}],
 }
 FIELDS = ("stage", "message", "done", "total", "best_gflops")
-SAID = "round 3; measured 3, pruned 1, failed 1; stopped: the trials of the budget are used up"
+SAID = "round 3; tried 3, pruned 1, failed 1; stopped: the trials of the budget are used up"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def stages(text: str) -> dict[str, tuple[str, str]]:
 
 def test_stages_are_those_of_the_newest_attempt(service, story):
     found = stages(service.client.get(f"/jobs/{story}").text)
-    assert list(found) == ["calibrate", "seed", "measure", "select", "build", "verify", "compare", "publish"]
+    assert list(found) == ["seed", "calibrate", "measure", "select", "build", "verify", "compare", "publish"]
     assert found["calibrate"] == ("skipped", "not needed")
     assert found["seed"] == ("done", "2.0 s")
     assert found["measure"] == ("done", "17 s")

@@ -53,6 +53,12 @@ def test_pages_of_a_recursion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             ("cat-1", "leaves: 3 nodes, category 1, 8x32"),
         ]
         assert "3…16" in page and "2 sample calls, up to 5 nodes" in page
+    assert 'id="best-chart"' not in get(f"/jobs/{job_id}"), "GFLOP/s of different parts are no curve"
+    row = get("/")
+    assert "recursion" in row and "up to 2 children, nodes 1–64" in row and "Clone" not in row
+    library = get("/libraries/tree/1")
+    assert "states = model(structure, x)" in library and "describes no call" not in library
+    assert "part:" not in get("/devices")
     tuning.make = plain_library  # whose rule is none
     other = submit_model(database, tree_model("other", None), force=True)
     assert work(database, other, tmp_path) == 0

@@ -14,6 +14,7 @@ from sqlalchemy import event
 from store_helpers import ALL, F, Q, R, S, job_in, submit
 
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.protocol import JobState
 from dietcode_server.api.work_figures import WorkFigures
 from dietcode_server.store import jobs, leases, libraries
 from dietcode_server.store.database import Database
@@ -148,6 +149,27 @@ def test_no_page_reads_or_sorts_a_whole_table(database: Database, filters: dict[
         scans = [step for step in plan.split("; ") if "SCAN" in step]
         assert all("USING" in step and "INDEX" in step for step in scans), plan
     assert any("jobs_by_deadline (state=? AND deadline_at<?)" in plan for plan in plans)
+
+
+def test_figures_look_at_one_job_where_none_has_ended(database: Database) -> None:
+    """PostgreSQL reads all of a table without statistics where a query may want thousands of its rows."""
+    with database.write() as session:
+        ids = [submit(session, force=True)[0].id for _ in range(3)]
+    figures = WorkFigures(CollectorRegistry())
+    asked: list[str] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+
+    def of_ends() -> list[str]:
+        asked.clear()
+        with database.read() as session:
+            figures.read(session)
+        return [one for one in asked if "finished_at DESC" in one or "finished_at >=" in one]
+
+    assert len(of_ends()) == 1, "none has ended"
+    with database.write() as session:
+        jobs.finish(session, ids[0], JobState.FAILED, error="no")
+    assert len(of_ends()) == 2 and figures.jobs.labels("failed")._value.get() == 1
+    assert len(of_ends()) == 1, "and none since"
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])

@@ -11,7 +11,7 @@ function rows(head, pairs, note = "") {
 
 // The least of 1, 2, 2.5, 5 and their tenfolds that reaches a number.
 function niceStep(least) {
-  const unit = 10 ** Math.floor(Math.log10(Math.max(least, 1e-3)));
+  const unit = 10 ** Math.floor(Math.log10(Math.max(least, 0.1))); // labels have four digits
   return [1, 2, 2.5, 5, 10].find((factor) => factor * unit >= least * (1 - 1e-9)) * unit;
 }
 

@@ -117,12 +117,13 @@ async function readLog() {
   }
 }
 
-// The chart: best GFLOP/s over the time that workers spent.
+// The chart: best GFLOP/s over the time that workers spent. A model's page has none: its parts differ.
 const box = document.getElementById("best-chart");
 let chart = null;
 let series = { points: [], trials: [], until: 0 };
 
 async function readSeries() {
+  if (box === null) return;
   try {
     series = await ask(box.dataset.src);
     draw();
@@ -152,6 +153,7 @@ function tip(all) {
 
 function draw() {
   const { points, trials, until } = series;
+  if (box === null) return;
   box.hidden = points.length === 0;
   if (box.hidden) return;
   chart ??= window.echarts.init(box, null, { renderer: "canvas" });
@@ -216,7 +218,7 @@ function draw() {
   });
 }
 
-new ResizeObserver(() => chart?.resize()).observe(box);
+if (box !== null) new ResizeObserver(() => chart?.resize()).observe(box);
 onTheme(draw);
 readSeries();
 open();
