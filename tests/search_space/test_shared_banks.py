@@ -10,7 +10,7 @@ from compiled import make_problem
 from emulation import Emulated, compiled, counting
 
 from dietcode.search_space.cuda import operand
-from dietcode.search_space.cuda.banks import line_exchange, read_transactions, transactions, warp_shape
+from dietcode.search_space.cuda.banks import line_exchange, transactions
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
@@ -38,21 +38,16 @@ def counted(problem: Problem, tile: CudaMicroKernel, extents: dict[str, int]) ->
     return dict(zip(("loads", "stores"), pairs, strict=True))
 
 
-def test_a_warp_of_4_by_8_reads_less_often_than_one_of_2_by_16() -> None:
-    """Of 16 steps: 64 transactions of 128 bytes, not 96."""
-    assert warp_shape(LARGE) == (4, 8)
-    assert 16 * read_transactions(LARGE, (4, 8)) == 64
-    assert 16 * read_transactions(LARGE, (2, 16)) == 96
-
-
-@pytest.mark.parametrize("tile", [LARGE, MIDDLE, replace(SMALL, stages=2)], ids=lambda tile: tile.name)
-def test_no_lane_waits_for_another(tile: CudaMicroKernel) -> None:
+@pytest.mark.parametrize(
+    ("tile", "of_step"),
+    [(LARGE, 6), (MIDDLE, 4), (replace(SMALL, stages=2), 3)],  # a warp is 2x16 threads
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_no_lane_waits_for_another(tile: CudaMicroKernel, of_step: int) -> None:
     """Copies of 16 bytes along the reduction are written transposed."""
     found = counted(dense(n=128, k=32), tile, {"m": tile.rows, "n": 128, "k": 32})
     warps, blocks = tile.threads // 32, 128 // tile.columns
-    shape = warp_shape(tile)
-    assert shape is not None
-    assert found["loads"] == (blocks * warps * 32 * read_transactions(tile, shape),) * 2
+    assert found["loads"] == (blocks * warps * 32 * of_step,) * 2
     assert found["stores"][0] == found["stores"][1] == blocks * 32 * (tile.rows + tile.columns) / 32
 
 
@@ -86,21 +81,15 @@ def test_what_is_fetched_is_written_without_conflicts_and_by_whole_sectors(
         MIDDLE,
         replace(LARGE, tails="checked"),
         replace(MIDDLE, splits=2, tails="partition"),
-        CudaMicroKernel(24, 96, 3, 4, 8),  # 192 threads: three warps along the rows
-        CudaMicroKernel(40, 48, 5, 6, 16),  # 64 threads of 8x8, of which warps are 4x8
-        CudaMicroKernel(48, 80, 4, 5, 16, tails="global"),  # 192 threads of 12x16
+        CudaMicroKernel(24, 96, 3, 4, 8),
+        CudaMicroKernel(40, 48, 5, 6, 16),
+        CudaMicroKernel(48, 80, 4, 5, 16, tails="global"),
     ],
     ids=lambda tile: tile.name,
 )
 @pytest.mark.parametrize("fixed", [{"n": 136, "k": 40}, {}], ids=["wide", "any"])
-def test_every_thread_has_its_own_part_of_the_tile(tile: CudaMicroKernel, fixed: dict[str, int]) -> None:
+def test_every_line_is_fetched_once(tile: CudaMicroKernel, fixed: dict[str, int]) -> None:
     emulated: Any = Emulated(dense(**fixed), [tile])
     emulated.check({"m": 131, "n": 136, "k": 40}, orders=(0, 2))
     if not fixed:
         emulated.check({"m": 5, "n": 131, "k": 37})
-
-
-def test_threads_that_are_no_whole_warps_of_one_shape_are_numbered_along_the_columns() -> None:
-    tile = CudaMicroKernel(12, 40, 2, 5, 8)  # 6x8 threads
-    assert warp_shape(tile) is None
-    Emulated(dense(), [tile]).check({"m": 29, "n": 43, "k": 19})

@@ -9,11 +9,9 @@ it is the least that an instruction can take.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
-from dietcode.search_space.cuda.fetching import WIDTHS
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel, Side
 from dietcode.target.multiprocessor import WARP
 
 BANKS = 32
@@ -23,47 +21,6 @@ _SECTOR_BYTES = 32  # of global memory, that are read together
 def transactions(words: Iterable[int]) -> int:
     """Return how many transactions an instruction takes that touches these words."""
     return max(Counter(word % BANKS for word in set(words)).values(), default=0)
-
-
-@cache
-def warp_shape(micro_kernel: CudaMicroKernel) -> tuple[int, int] | None:
-    """Return how many threads of a warp lie along the rows, and along the columns.
-
-    Of all shapes that the block's threads can be divided into, the one whose reads of a step of both operands
-    take the fewest transactions, and of those the one that is longest along the columns, for stores of whole
-    lines.
-
-    Returns
-    -------
-    tuple of int or None
-        None where warps cannot be of one shape: threads are numbered along the columns then.
-    """
-    down, across = (side.extent // side.thread_extent for side in micro_kernel.sides)
-    shapes = [(WARP // wide, wide) for wide in (32, 16, 8, 4, 2, 1)]
-    shapes = [shape for shape in shapes if down % shape[0] == across % shape[1] == 0]
-    return min(shapes, key=lambda shape: read_transactions(micro_kernel, shape), default=None)
-
-
-def read_transactions(micro_kernel: CudaMicroKernel, shape: tuple[int, int]) -> int:
-    """Return the transactions of a warp's reads of one step of both operands."""
-    total = 0
-    for side, count in zip(micro_kernel.sides, shape, strict=True):
-        for at, run, width in _reads(side):
-            total += transactions(at + thread * run + i for thread in range(count) for i in range(width))
-    return total
-
-
-def read_width(side: Side) -> int:
-    """Return how many floats a thread reads at once of its rows, or its columns."""
-    run = side.thread_extent // side.vthreads
-    return next(w for w in WIDTHS if run % w == 0 and side.extent // side.vthreads % w == 0)
-
-
-def _reads(side: Side) -> Iterator[tuple[int, int, int]]:
-    """Yield reads of a step: the first thread's offset, how far the next one's is from it, the width."""
-    run, width = side.thread_extent // side.vthreads, read_width(side)
-    for start in range(0, side.thread_extent, width):
-        yield start // run * (side.extent // side.vthreads) + start % run, run, width
 
 
 @cache

@@ -11,15 +11,14 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.addressing import first_step
-from dietcode.search_space.cuda.banks import read_width, warp_shape
 from dietcode.search_space.cuda.building import aligned, both, local, narrow, once, only_if, sync, wide
+from dietcode.search_space.cuda.fetching import WIDTHS
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.operand import Operand
 from dietcode.search_space.cuda.output import Writer
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, as_int64, i64, load, store
-from dietcode.target.multiprocessor import WARP
 
 
 class BlockKernel:
@@ -69,7 +68,9 @@ class BlockKernel:
     def _allocate(self) -> None:
         """Allocate shared memory and registers of the block."""
         micro_kernel, problem = self.micro_kernel, self.problem
-        self.thread_row, self.thread_column = self._thread_position()
+        across = micro_kernel.columns // micro_kernel.thread_columns
+        self.thread_row = tirx.truncdiv(self.thread, across)
+        self.thread_column = tirx.truncmod(self.thread, across)
         self.stage_elements = micro_kernel.k_tile * (micro_kernel.row_pitch + micro_kernel.column_pitch)
         scope = "shared.dyn" if micro_kernel.dynamic_bytes else "shared"
         size = micro_kernel.stages * self.stage_elements
@@ -82,20 +83,6 @@ class BlockKernel:
         self.accumulators = local("sums", micro_kernel.num_accumulators)
         self.row_values = local("row_values", micro_kernel.thread_rows)
         self.column_values = local("column_values", micro_kernel.thread_columns)
-
-    def _thread_position(self) -> tuple[Any, Any]:
-        """Return the thread's number along the rows and along the columns, int32."""
-        across, shape = (
-            self.micro_kernel.columns // self.micro_kernel.thread_columns,
-            warp_shape(self.micro_kernel),
-        )
-        if shape is None:
-            return tirx.truncdiv(self.thread, across), tirx.truncmod(self.thread, across)
-        warp, lane = tirx.truncdiv(self.thread, WARP), tirx.truncmod(self.thread, WARP)
-        down, wide = shape
-        row = tirx.truncdiv(warp, across // wide) * down + tirx.truncdiv(lane, wide)
-        column = tirx.truncmod(warp, across // wide) * wide + tirx.truncmod(lane, wide)
-        return once("thread_row", row), once("thread_column", column)
 
     def _is_ragged(self, indices: tuple[str, ...], extent: int) -> bool:
         """Whether tiles of `extent` may reach past the end of a role."""
@@ -191,8 +178,9 @@ class BlockKernel:
 
     def _read_shared(self, operand: Operand, values: Any, rows: bool, stage: Any, k: Any) -> None:
         """Read one step's values of a thread's rows, or columns, to registers."""
-        side = self.micro_kernel.sides[0 if rows else 1]
-        offset, width, own = self.thread_offsets(rows), read_width(side), side.thread_extent
+        _, own, parts = self.micro_kernel.sides[0 if rows else 1]
+        offset = self.thread_offsets(rows)
+        width = next(w for w in WIDTHS if own // parts % w == 0 and operand.extent // parts % w == 0)
         start = operand.base + stage * self.stage_elements + k * operand.pitch
         with T.unroll(0, own // width) as v:
             at = start + aligned(offset(v * width), width)

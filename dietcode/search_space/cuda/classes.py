@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dietcode.search_space.cuda.fetching import (
@@ -61,6 +62,23 @@ class AlignmentClass:
 UNALIGNED = AlignmentClass()
 
 
+@dataclass(frozen=True)
+class ClassCounts:
+    """Loads and stores of global memory of one block in one class, of whatever width, over all its threads.
+
+    Attributes
+    ----------
+    of_step : float
+        Those of both operands for each step of the reduction.
+    of_output : float
+        Those of the output, or of its part in the workspace.
+    """
+
+    own: AlignmentClass
+    of_step: float
+    of_output: float
+
+
 def alignment_classes(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[AlignmentClass, ...]:
     """Return the classes of a micro-kernel, the widest first, `UNALIGNED` last.
 
@@ -71,24 +89,12 @@ def alignment_classes(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[
     problem : Problem
         As `dietcode.search_space.cuda.forms.device_problem` gives it.
     """
-    found, widths = [UNALIGNED], vector_widths(problem, micro_kernel)
-    for multiple in MULTIPLES:
-        indices = problem.dynamic
-        wider = vector_widths(_with_multiple(problem, multiple, indices), micro_kernel)
-        if wider == widths:
-            continue
-        for index in problem.dynamic:
-            fewer = tuple(k for k in indices if k != index)
-            if vector_widths(_with_multiple(problem, multiple, fewer), micro_kernel) == wider:
-                indices = fewer
-        found.append(AlignmentClass(multiple, indices))
-        widths = wider
-    return tuple(reversed(found))
+    return tuple(counts.own for counts in class_counts(problem, micro_kernel))
 
 
-def class_at(problem: Problem, micro_kernel: CudaMicroKernel, extents: Mapping[str, int]) -> AlignmentClass:
-    """Return the widest class that extents of a call fit, where its addresses are multiples of 16 bytes."""
-    return next(one for one in alignment_classes(problem, micro_kernel) if one.serves(extents))
+def class_counts(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[ClassCounts, ...]:
+    """Return what a block of each of `alignment_classes` loads and stores, in their order."""
+    return _counts(_ByContent(problem), micro_kernel)
 
 
 def vector_widths(problem: Problem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
@@ -105,20 +111,49 @@ def vector_widths(problem: Problem, micro_kernel: CudaMicroKernel) -> dict[str, 
     return widths | stages | {problem.output: own}
 
 
-def vectors_of_block(problem: Problem, micro_kernel: CudaMicroKernel, num_steps: Any) -> Any:
-    """Return the loads and stores of global memory of one block, of whatever width, counted over its threads.
+class _ByContent:
+    """A problem as a key: what widths depend on."""
 
-    Parameters
-    ----------
-    problem : Problem
-        Of one class, as `AlignmentClass.problem` gives it.
-    num_steps : int, array or expression
-        Steps of the reduction that the block does.
-    """
-    padded, widths = block_problem(problem, micro_kernel), vector_widths(problem, micro_kernel)
-    rows, columns = (widths[name] for name in padded.inputs[:2])
-    fetched = num_steps * (micro_kernel.rows / rows + micro_kernel.columns / columns)
-    return fetched + micro_kernel.rows * micro_kernel.columns / widths[problem.output]
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        roles = (problem.batch, problem.rows, problem.columns, problem.reduction)
+        dtypes = (problem.operand_dtype, problem.output_dtype)
+        indices, extents = tuple(problem.indices.items()), tuple(problem.extents.items())
+        known = tuple(problem.multiples.items()) if isinstance(problem, AlignedProblem) else ()
+        self.key = (problem.inputs, problem.output, indices, extents, roles, dtypes, problem.windows, known)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByContent) and self.key == other.key
+
+
+@lru_cache(maxsize=1 << 14)
+def _counts(of: _ByContent, micro_kernel: CudaMicroKernel) -> tuple[ClassCounts, ...]:
+    problem = of.problem
+    widths = vector_widths(problem, micro_kernel)
+    found = [_count(UNALIGNED, problem, micro_kernel, widths)]
+    for multiple in MULTIPLES:
+        indices = problem.dynamic
+        wider = vector_widths(_with_multiple(problem, multiple, indices), micro_kernel)
+        if wider == widths:
+            continue
+        for index in problem.dynamic:
+            fewer = tuple(k for k in indices if k != index)
+            if vector_widths(_with_multiple(problem, multiple, fewer), micro_kernel) == wider:
+                indices = fewer
+        found.append(_count(AlignmentClass(multiple, indices), problem, micro_kernel, wider))
+        widths = wider
+    return tuple(reversed(found))
+
+
+def _count(
+    own: AlignmentClass, problem: Problem, micro_kernel: CudaMicroKernel, widths: Mapping[str, int]
+) -> ClassCounts:
+    rows, columns = (widths[name] for name in block_problem(problem, micro_kernel).inputs[:2])
+    of_step = micro_kernel.rows / rows + micro_kernel.columns / columns
+    return ClassCounts(own, of_step, micro_kernel.rows * micro_kernel.columns / widths[problem.output])
 
 
 def _with_multiple(problem: Problem, multiple: int, indices: tuple[str, ...]) -> AlignedProblem:

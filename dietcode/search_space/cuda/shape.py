@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dietcode.search_space.cuda.classes import alignment_classes, vector_widths, vectors_of_block
+from dietcode.search_space.cuda.classes import class_counts, vector_widths
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import ROLES, block_problem, copies_of, own_batch, writes_parts
 from dietcode.search_space.partition import NumpyOps, Ops, ceildiv
@@ -186,9 +186,9 @@ class CallShape:
     def _vectors(self, num_steps: Any) -> Any:
         """Return the loads and stores of one block, see `Demand.vectors`."""
         found: Any = None
-        for one in reversed(alignment_classes(self.problem, self.micro_kernel)):
-            own = vectors_of_block(one.problem(self.problem), self.micro_kernel, num_steps)
-            found = own if found is None else self.ops.where(one.serves(self.extents), own, found)
+        for counts in reversed(class_counts(self.problem, self.micro_kernel)):
+            own = num_steps * counts.of_step + counts.of_output
+            found = own if found is None else self.ops.where(counts.own.serves(self.extents), own, found)
         return found
 
     @property
