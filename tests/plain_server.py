@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from small_libraries import with_manifest
 
@@ -17,12 +18,12 @@ class NoTargets(Targets):
         return Resolved({"kind": spec.target.kind, "mcpu": "test"}, None, False)
 
 
-def plain_files(name: str = "dense", code: bytes = b"code") -> dict[str, bytes]:
-    """Files that can be published, and not run."""
+def plain_files(name: str = "dense", code: bytes = b"code", **changes: Any) -> dict[str, bytes]:
+    """Files that can be published, and not run; `changes` are fields of the manifest."""
     dispatch, report = {"categories": [], "rule": {}}, {"micro_kernels": [], "instances": []}
     files = {
         "library.so": code,
         "dispatch.json": json.dumps(dispatch).encode(),
         "report.json": json.dumps(report).encode(),
     }
-    return with_manifest(files, name)
+    return with_manifest(files, name, **changes)

@@ -30,7 +30,7 @@ from dietcode.errors import TuningError
 from dietcode.target.multiprocessor import Multiprocessor
 
 _SMOOTHING = 0.005  # as `dietcode.tuner.assembly` has it
-_COUNTED = ("padded_flops", "blocks", "num_steps", "elements")
+_COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 
 
 class FromCounts:

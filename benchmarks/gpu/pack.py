@@ -17,11 +17,11 @@ import numpy as np
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import DietCodeError
 from dietcode.search_space.cuda.candidates import starting_candidates
-from dietcode.search_space.cuda.forms import device_problem, functions_of
+from dietcode.search_space.cuda.forms import classes_of, device_problem, functions_of
+from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
-from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.problem import Problem, extents_of, instance_extents, problem_from_spec
 from dietcode.target.cuda import CudaTarget
@@ -31,9 +31,9 @@ from dietcode.workload.instances import Instances, largest_instance, make_instan
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/2"
+FORMAT = "dietcode-gpu-pack/3"
 COUNTS = "counts.npz"
-COUNTED = ("padded_flops", "blocks", "num_steps", "elements")
+COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
 _NUM_POINTS = 6
 _MAX_INSTANCES = 128
@@ -107,19 +107,36 @@ def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[s
 
 
 def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
-    """Grids and workspace of a micro-kernel at each instance; where its regions begin, in float32s."""
-    rows = []
+    """What a call launches at each instance: functions by their number, grids, and the workspace's regions.
+
+    Sizes of the workspace and the beginnings of its regions are in float32s.
+    """
+    symbols, rows = [f.symbol for f in functions_of(problem, tile)], []
     for instance in instances:
-        extents = instance["extents"]
-        shape = CallShape(problem, tile, extents)
+        call = call_of(problem, tile, instance["extents"])
         rows.append(
             {
-                "grids": [[int(x), y] for x, y in shape.grids],
-                "workspace": shape.workspace_elements,
-                "regions": {name: int(region.first) for name, region in shape.regions.items()},
+                "functions": [symbols.index(launch.symbol) for launch in call.launches],
+                "grids": [list(launch.grid) for launch in call.launches],
+                "workspace": call.workspace_bytes // 4,
+                "regions": {name: first // 4 for name, first in call.regions.items()},
             }
         )
     return rows
+
+
+def points_of(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[int]:
+    """Instances that are measured: evenly spread over the logarithm of their number.
+
+    Where there are several alignment classes every second one is the nearest of the widest.
+    """
+    points = np.geomspace(1, len(instances), _NUM_POINTS).round().astype(int) - 1
+    classes = classes_of(problem, tile)
+    widest = [index for index, one in enumerate(instances) if classes[0].serves(one["extents"])]
+    if len(classes) > 1 and widest:
+        for number in range(1, len(points) - 1, 2):
+            points[number] = min(widest, key=lambda index: abs(index - points[number]))
+    return [int(index) for index in np.unique(points)]
 
 
 def write_counts(
@@ -158,6 +175,7 @@ def candidate_facts(
 ) -> dict[str, Any]:
     """What the GPU's machine needs to know of one micro-kernel."""
     functions = functions_of(problem, tile)
+    symbols = [f.symbol for f in functions]
     return {
         "name": tile.name,
         "tile": tile.to_json(),
@@ -174,7 +192,8 @@ def candidate_facts(
             }
             for f in functions
         ],
-        "block": [f.symbol for f in functions].index(tile.symbol),
+        "block": symbols.index(tile.symbol),
+        "blocks": [symbols.index(one.symbol(tile)) for one in classes_of(problem, tile)],
         "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},
     }
 
@@ -197,7 +216,7 @@ def write_pack(
     """Compile all and write the files of a pack; yields a line for each micro-kernel that is left out."""
     problem, all_instances = device_problem(problem_from_spec(spec)), make_instances(spec)
     instances, sweep = instances_of(spec, problem, all_instances), sweep_of(problem, spec, tiles[0][0])
-    points = np.unique(np.geomspace(1, len(instances), _NUM_POINTS).round().astype(int) - 1)
+    points = points_of(problem, tiles[0][0], instances)
     texts = [cuda_text(problem, [tile], target) for tile, _ in tiles]
 
     def compiled(text: str) -> bytes | DietCodeError:
@@ -252,7 +271,7 @@ def write_pack(
         "objective": spec.objective.model_dump(mode="json"),
         "multiprocessor": asdict(target.sm),
         "instances": instances,
-        "points": [int(i) for i in points],
+        "points": points,
         "sweep": sweep,
         "candidates": candidates,
     }

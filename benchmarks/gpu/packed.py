@@ -12,7 +12,7 @@ from typing import Any
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
-FORMAT = "dietcode-gpu-pack/2"
+FORMAT = "dietcode-gpu-pack/3"
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
@@ -160,8 +160,11 @@ class MicroKernel:
         self._functions = [
             module.function(f["symbol"], f.get("shared_bytes", 0)) for f in candidate["functions"]
         ]
-        self.facts = self._functions[candidate["block"]].facts() | {
-            name: candidate[name] for name in ("shared_bytes", "code_bytes")
+        # A block function for each alignment class: what most takes counts.
+        of_classes = [self._functions[number].facts() for number in candidate["blocks"]]
+        self.facts = {name: max(own[name] for own in of_classes) for name in of_classes[0]} | {
+            "classes": len(of_classes),
+            **{name: candidate[name] for name in ("shared_bytes", "code_bytes")},
         }
 
     def wave_blocks(self, num_sms: int) -> int:
@@ -173,7 +176,7 @@ class MicroKernel:
     def bind(self, torch: Any, tensors: Tensors, which: str) -> Callable[[int], None]:
         """``call(turn)`` for all copies of tensors; `which` instances they are of: instances, or sweep."""
         instance, calls, kept = tensors.instance, [], []
-        shape = self.candidate["grids"][which][instance["index"]]
+        shape, functions = self.candidate["grids"][which][instance["index"]], self.candidate["functions"]
         for given in tensors.sets:
             workspace = torch.empty(max(1, shape["workspace"]), dtype=torch.float32, device=tensors.device)
             kept.append(workspace)
@@ -183,12 +186,12 @@ class MicroKernel:
             sizes = [instance["extents"][letter] for letter in self._dynamic]
             calls.append(
                 [
-                    function.bind(
-                        grid, facts["threads"], [*(addresses[n] for n in facts["arguments"]), *sizes]
+                    self._functions[number].bind(
+                        grid,
+                        functions[number]["threads"],
+                        [*(addresses[n] for n in functions[number]["arguments"]), *sizes],
                     )
-                    for function, facts, grid in zip(
-                        self._functions, self.candidate["functions"], shape["grids"], strict=True
-                    )
+                    for number, grid in zip(shape["functions"], shape["grids"], strict=True)
                 ]
             )
 

@@ -256,6 +256,9 @@ class Backend(Protocol):
     def sum_order(self, problem: AnyProblem, micro_kernel: AnyMicroKernel) -> Hashable:
         """Return what the order of additions depends on: micro-kernels with the same give the same bits."""
 
+    def divisors(self, problem: AnyProblem, micro_kernels: Sequence[AnyMicroKernel]) -> tuple[int, ...]:
+        """Return by whose remainders a rule may tell shapes apart, the largest first; maybe none."""
+
     def least_size(
         self, records: Records, target: Any, archs: tuple[str, ...], cap: int | None
     ) -> tuple[int, float]:

@@ -105,8 +105,18 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         spilling = sorted(name for name, facts in kernels.items() if facts["spills"])
         spills = f"; spills: {', '.join(spilling)}" if spilling else ""
         console.print(f"            {arch}: {len(kernels)} functions, up to {most} registers{spills}")
+    for number, classes in enumerate(manifest.get("alignment_classes", ())):
+        if len(classes) > 1:
+            console.print(f"alignment   category {number}: {_classes_text(classes)}")
     _show_categories(dispatch, report)
     _show_runs(dispatch)
+
+
+def _classes_text(classes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the alignment classes of a category in words, the widest first."""
+    pairs = [(own["multiple"], " and ".join(own["dims"])) for own in classes[:-1]]
+    wider = (f"up to {count} elements at a time where {count} divides {dims}" for count, dims in pairs)
+    return "; ".join([*wider, "else as fixed extents allow"])
 
 
 def _seed(seed: Mapping[str, Any] | None) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dietcode.dispatcher.problem import FloatArray, IntArray, weighted_sum
-from dietcode.dispatcher.tree import MAX_LEAVES, Branch, Leaf, Node, Rule, balanced, merged
+from dietcode.dispatcher.tree import MAX_LEAVES, Branch, Leaf, Modulus, Node, Rule, balanced, merged
 from dietcode.errors import TuningError
 
-__all__ = ["Branch", "Leaf", "Node", "Rule", "fit_rule", "regret"]
+__all__ = ["Branch", "Leaf", "Modulus", "Node", "Rule", "by_remainder", "fit_rule", "regret"]
 
 _FIT_DEPTH = 32  # repairs may go deeper, by halving, and stay below tree.MAX_DEPTH
 _LEAST_WEIGHT = 1e-3  # of the mean: an instance of weight 0 still counts slightly
@@ -79,6 +79,23 @@ def fit_rule(
     if exact and (rule.predict(sample.points) != sample.label).any():
         raise TuningError("the fitted dispatch rule does not reproduce the assignment; please report this")
     return rule
+
+
+def by_remainder(variable: str, divisors: Sequence[int], rules: Sequence[Rule]) -> Rule:
+    """Join rules, one for the multiples of each divisor that no earlier one divides, and one for the rest.
+
+    Parameters
+    ----------
+    divisors : sequence of int
+        The largest first.
+    rules : sequence of Rule
+        Over the same variables and categories, one more than divisors.
+    """
+    *firsts, last = (rule.root for rule in rules)
+    root: Node = last
+    for divisor, own in zip(reversed(divisors), reversed(firsts), strict=True):
+        root = Modulus(variable, divisor, own, root)
+    return Rule(rules[0].variables, rules[0].num_categories, merged(root))
 
 
 def regret(

@@ -18,6 +18,7 @@ from dietcode.errors import LibraryError, ShapeError
 
 MAX_DEPTH = 128
 MAX_LEAVES = 65536
+MAX_DIVISOR = 1 << 20
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -38,7 +39,17 @@ class Branch:
     above: Node
 
 
-Node: TypeAlias = Leaf | Branch
+@dataclass(frozen=True)
+class Modulus:
+    """Points whose variable is a multiple of `divisor`, from 1, go to `multiples`, the others to `others`."""
+
+    variable: str
+    divisor: int
+    multiples: Node
+    others: Node
+
+
+Node: TypeAlias = Leaf | Branch | Modulus
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Rule:
         Shape variables, in the order of the columns of `predict`'s argument.
     num_categories : int
         Categories are 0 … num_categories − 1.
-    root : Leaf or Branch
+    root : Leaf, Branch or Modulus
     """
 
     variables: tuple[str, ...]
@@ -71,8 +82,11 @@ class Rule:
             if isinstance(value, bool) or not isinstance(value, int | np.integer):
                 raise ShapeError(f"shape variable {name} is {value!r}; give an integer")
         node = self.root
-        while isinstance(node, Branch):
-            node = node.below if binding[node.variable] <= node.threshold else node.above
+        while not isinstance(node, Leaf):
+            first, other = _children(node)
+            value = binding[node.variable]
+            goes = value <= node.threshold if isinstance(node, Branch) else value % node.divisor == 0
+            node = first if goes else other
         return node.category
 
     def predict(self, bindings: ArrayLike) -> IntArray:
@@ -92,9 +106,11 @@ class Rule:
             node, where = stack.pop()
             if isinstance(node, Leaf):
                 result[where] = node.category
-            else:
-                below = points[where, self.variables.index(node.variable)] <= node.threshold
-                stack += [(node.below, where[below]), (node.above, where[~below])]
+                continue
+            values = points[where, self.variables.index(node.variable)]
+            goes = values <= node.threshold if isinstance(node, Branch) else values % node.divisor == 0
+            first, other = _children(node)
+            stack += [(first, where[goes]), (other, where[~goes])]
         return result
 
     @property
@@ -113,11 +129,11 @@ class Rule:
         Raises
         ------
         ValueError
-            A rule over several variables, or an empty range.
+            A rule over several variables or with remainders, or an empty range.
         """
-        if len(self.variables) != 1 or low > high:
+        if len(self.variables) != 1 or low > high or has_modulus(self.root):
             raise ValueError(
-                f"ranges({low}, {high}) over {self.variables}; give one variable and low <= high"
+                f"ranges({low}, {high}) over {self.variables}; give one, by thresholds, and low <= high"
             )
         runs: list[tuple[int, int, int]] = []
         stack: list[tuple[Node, int, int]] = [(self.root, low, high)]
@@ -128,10 +144,10 @@ class Rule:
             if isinstance(node, Branch):
                 cut = node.threshold
                 stack += [(node.above, max(first, cut + 1), last), (node.below, first, min(last, cut))]
-            elif runs and runs[-1][2] == node.category:
-                runs[-1] = (runs[-1][0], last, node.category)
-            else:
-                runs.append((first, last, node.category))
+            elif isinstance(node, Leaf):
+                joins = bool(runs) and runs[-1][2] == node.category
+                begin = runs.pop()[0] if joins else first
+                runs.append((begin, last, node.category))
         return runs
 
     def to_json(self) -> dict[str, Any]:
@@ -166,10 +182,23 @@ def merged(node: Node) -> Node:
     """Merge sibling leaves of one category, all the way up."""
     if isinstance(node, Leaf):
         return node
-    below, above = merged(node.below), merged(node.above)
-    if isinstance(below, Leaf) and below == above:
-        return below
-    return Branch(node.variable, node.threshold, below, above)
+    first, other = (merged(child) for child in _children(node))
+    if isinstance(first, Leaf) and first == other:
+        return first
+    if isinstance(node, Modulus):
+        return Modulus(node.variable, node.divisor, first, other)
+    return Branch(node.variable, node.threshold, first, other)
+
+
+def has_modulus(root: Node) -> bool:
+    """Whether a tree asks for remainders."""
+    return not isinstance(root, Leaf) and (
+        isinstance(root, Modulus) or any(has_modulus(child) for child in _children(root))
+    )
+
+
+def _children(node: Branch | Modulus) -> tuple[Node, Node]:
+    return (node.below, node.above) if isinstance(node, Branch) else (node.multiples, node.others)
 
 
 def balanced(variable: str, ends: Sequence[int], categories: Sequence[int]) -> Node:
@@ -196,12 +225,19 @@ def _leaves(root: Node) -> Iterator[tuple[int, Leaf]]:
         if isinstance(node, Leaf):
             yield depth, node
         else:
-            stack += [(depth + 1, node.above), (depth + 1, node.below)]
+            stack += [(depth + 1, child) for child in reversed(_children(node))]
 
 
 def _node_to_json(node: Node) -> dict[str, Any]:
     if isinstance(node, Leaf):
         return {"category": node.category}
+    if isinstance(node, Modulus):
+        return {
+            "variable": node.variable,
+            "divisor": node.divisor,
+            "multiples": _node_to_json(node.multiples),
+            "others": _node_to_json(node.others),
+        }
     return {
         "variable": node.variable,
         "threshold": node.threshold,
@@ -233,13 +269,23 @@ class _TreeReader:
             raise LibraryError(f"dispatch rule: the tree is deeper than {MAX_DEPTH}")
         if isinstance(obj, dict) and "category" in obj:
             return self._leaf(obj)
+        if isinstance(obj, dict) and "divisor" in obj:
+            _check_keys(obj, {"variable", "divisor", "multiples", "others"}, "modulus")
+            name, divisor = self._variable(obj["variable"]), obj["divisor"]
+            if not _is_int(divisor, range(2, MAX_DIVISOR + 1)):
+                raise LibraryError(f"dispatch rule: a divisor must be an integer from 2 to {MAX_DIVISOR}")
+            multiples, others = (self.node(obj[key], depth + 1) for key in ("multiples", "others"))
+            return Modulus(name, divisor, multiples, others)
         _check_keys(obj, {"variable", "threshold", "below", "above"}, "branch")
-        name, threshold = obj["variable"], obj["threshold"]
-        if not isinstance(name, str) or name not in self.variables:
-            raise LibraryError("dispatch rule: a branch names no variable of the rule")
+        name, threshold = self._variable(obj["variable"]), obj["threshold"]
         if not _is_int(threshold, _INT64):
             raise LibraryError("dispatch rule: a threshold must be a 64-bit integer")
         return Branch(name, threshold, self.node(obj["below"], depth + 1), self.node(obj["above"], depth + 1))
+
+    def _variable(self, name: Any) -> str:
+        if not isinstance(name, str) or name not in self.variables:
+            raise LibraryError("dispatch rule: a branch names no variable of the rule")
+        return name
 
     def _leaf(self, obj: Any) -> Leaf:
         _check_keys(obj, {"category"}, "leaf")

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm.support.cc import get_cc
 
 from dietcode._version import __version__
-from dietcode.dispatcher.rule import Branch, Leaf
+from dietcode.dispatcher.tree import Leaf, Modulus, Node
 from dietcode.errors import TuningError
 from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import CODE, DISPATCH, FORMAT, MANIFEST, REPORT, file_facts, pretty_json
@@ -37,10 +37,12 @@ def find_linker() -> str:
     return str(compiler)
 
 
-def dispatch_tree(node: Leaf | Branch) -> DispatchTree:
+def dispatch_tree(node: Node) -> DispatchTree:
     """Return a rule as the code generator takes it."""
     if isinstance(node, Leaf):
         return node.category
+    if isinstance(node, Modulus):
+        return (node.variable, "%", node.divisor, dispatch_tree(node.multiples), dispatch_tree(node.others))
     return (node.variable, node.threshold, dispatch_tree(node.below), dispatch_tree(node.above))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ class GpuSession:
         return Tensors(first, sets, inputs)
 
     def bind(
-        self, problem: AnyProblem, call: Call, functions: Sequence[GpuFunction], tensors: Tensors
+        self, problem: AnyProblem, call: Call, functions: Mapping[str, GpuFunction], tensors: Tensors
     ) -> Callable[[int], None]:
         """Return ``run(turn)``, which puts all launches of a call on one copy of the tensors in the stream.
 
@@ -122,8 +122,8 @@ class GpuSession:
         ----------
         call : Call
             Its launches and its workspace.
-        functions : sequence of GpuFunction
-            One for each launch.
+        functions : mapping of str to GpuFunction
+            By their symbols.
         tensors : Tensors
             Copies to take turns with.
         """
@@ -136,8 +136,8 @@ class GpuSession:
             values = [[*(addresses[name] for name in one.arguments), *sizes] for one in call.launches]
             turns.append(
                 [
-                    function.bind(launch.grid, launch.threads, own_values)
-                    for function, launch, own_values in zip(functions, call.launches, values, strict=True)
+                    functions[launch.symbol].bind(launch.grid, launch.threads, own_values)
+                    for launch, own_values in zip(call.launches, values, strict=True)
                 ]
             )
 

@@ -150,9 +150,9 @@ class GpuWorker:
                 secs.append(session.seconds_of(run, len(tensors.sets), request.min_secs, request.repeats))
                 if not request.keeps:
                     session.forget()
-            block = [function.symbol for function in found].index(tile.symbol)
-            resident = functions[block].resident_blocks(found[block].threads)
-            facts = functions[block].facts() | {"resident_blocks": resident}
+            block = next(function for function in found if function.symbol == tile.symbol)
+            resident = functions[block.symbol].resident_blocks(block.threads)
+            facts = functions[block.symbol].facts() | {"resident_blocks": resident}
         return TimeResult(tuple(secs), facts)
 
     def check(self, request: CheckRequest) -> CheckResult:
@@ -215,11 +215,11 @@ class GpuWorker:
 
 
 @contextmanager
-def _functions(session: GpuSession, request: CallRequest) -> Iterator[list[GpuFunction]]:
-    """The functions of a cubin, in the order of the launches."""
+def _functions(session: GpuSession, request: CallRequest) -> Iterator[dict[str, GpuFunction]]:
+    """The functions of a cubin, by their symbols."""
     module = session.driver.load(Path(request.path).read_bytes())
     found = functions_of(request.problem, request.call.micro_kernel)
-    yield [module.function(function.symbol, function.shared_bytes) for function in found]
+    yield {one.symbol: module.function(one.symbol, one.shared_bytes) for one in found}
     module.unload()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import AnyProblem, IntArray
 
 NUM_ANCHORS = 5
+_NUM_EACH = 2  # instances of a kind, at least
 
 
 def choose_anchors(
@@ -43,6 +45,33 @@ def choose_between(problem: AnyProblem, extents: dict[str, IntArray]) -> list[di
     """
     anchors = choose_anchors(problem, extents)
     return [p for p in choose_anchors(problem, extents, 2 * NUM_ANCHORS - 1) if p not in anchors]
+
+
+def choose_of_kinds(
+    problem: AnyProblem, extents: dict[str, IntArray], kinds: IntArray
+) -> list[dict[str, int]]:
+    """Choose instances of each kind that `choose_anchors` has fewer than two of, within the range of work.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extents of every instance.
+    kinds : int64 array [num_instances]
+        The kind of each.
+    """
+    anchors: list[dict[str, int]] = choose_anchors(problem, extents)
+    found: list[dict[str, int]] = []
+    for kind in np.unique(kinds).tolist():
+        own = {index: values[kinds == kind] for index, values in extents.items()}
+        known = sum(any(_at(own, anchor)) for anchor in anchors)
+        inside = choose_anchors(problem, own, _NUM_EACH + 2)
+        found += (inside[1:-1] if len(inside) > _NUM_EACH else inside)[known:_NUM_EACH]
+    return [point for point in found if point not in anchors]
+
+
+def _at(extents: dict[str, IntArray], point: Point) -> Any:
+    """Return which instances have the extents of a point, bool [num_instances]."""
+    return np.logical_and.reduce([values == point[index] for index, values in extents.items()])
 
 
 def full_wave(problem: AnyProblem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:

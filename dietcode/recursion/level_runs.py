@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.dispatcher.tree import Branch, Node, Rule
+from dietcode.dispatcher.tree import Branch, Node, Rule, has_modulus
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.samples import Histogram, Samples
 
@@ -102,7 +102,8 @@ def level_runs(rule: Rule, variables: Mapping[str, Extent], most: int) -> list[R
     most : int
         The most rows of a call.
     """
-    begins = {1}
+    # By remainders any number may be the first of a run.
+    begins = set(range(1, most + 1)) if has_modulus(rule.root) else {1}
     for variable, threshold in _thresholds(rule.root):
         begins.update(_begin_after(variables[variable], threshold, most))
     runs: list[Run] = []

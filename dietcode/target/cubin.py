@@ -37,16 +37,19 @@ class KernelFacts:
     stack_bytes : int
         Local memory of a thread: spilled registers, and arrays that are indexed at run time.
     code_bytes : int
+    classes : int
+        Alignment classes that the code has block functions for, where it is a micro-kernel's.
     """
 
     registers: int
     shared_bytes: int
     stack_bytes: int
     code_bytes: int
+    classes: int = 1
 
     def to_json(self) -> dict[str, int]:
-        """Return plain data for a report."""
-        return asdict(self)
+        """Return plain data for a report and for records; without `classes` where there is one."""
+        return {name: value for name, value in asdict(self).items() if name != "classes" or value > 1}
 
 
 @dataclass(frozen=True)

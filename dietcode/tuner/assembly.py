@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.orders import one_order
-from dietcode.dispatcher.rule import Rule, fit_rule, regret
+from dietcode.dispatcher.rule import Rule, by_remainder, fit_rule, regret
 from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
 from dietcode.library.parts import Parts
@@ -28,6 +29,7 @@ from dietcode.workload.spec import Spec
 if TYPE_CHECKING:
     from dietcode.backends.protocol import Backend
 
+BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
@@ -54,6 +56,11 @@ class _Sample:
     best: IntArray
     weights: FloatArray
     max_leaves: int | None
+
+    def of(self, chosen: BoolArray) -> _Sample:
+        """Return some of the shapes."""
+        points = self.bindings[chosen], self.throughput[chosen], self.best[chosen], self.weights[chosen]
+        return _Sample(*points, self.max_leaves)
 
 
 def assemble(
@@ -84,20 +91,23 @@ def assemble(
         orders = [backend.sum_order(task.problem, model.micro_kernel) for model in fitted.models]
         kept = one_order(orders, fitted.throughput, task.instances.weights)
         allowed = replace(fitted, throughput=np.where(kept, fitted.throughput, 0.0))
-    choice = choose(task, allowed, size or FileSize(records.fixed_bytes or 0))
+    divisors = backend.divisors(task.problem, [model.micro_kernel for model in fitted.models])
+    choice = choose(task, allowed, size or FileSize(records.fixed_bytes or 0), divisors)
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     report = build_report(task, records, fitted, choice) | backend.report_facts(task, records, fitted)
     archs = backend.archs if archs is None else archs
     return Parts(task, target, kernels, choice.rule, choice.table, report, archs)
 
 
-def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
+def choose(task: Task, fitted: Fitted, size: FileSize, divisors: Sequence[int] = ()) -> Choice:
     """Choose categories from predictions and fit the rule.
 
     Parameters
     ----------
     size : FileSize
         Size of a library's file.
+    divisors : sequence of int
+        By whose remainders the rule may tell shapes apart, the largest first.
 
     Raises
     ------
@@ -130,7 +140,7 @@ def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
 
     chosen = fitted.throughput[:, list(selection.chosen)]
     sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
-    rule = _rule(spec.variables, sample)
+    rule = _best_rule(spec.variables, sample, divisors)
     assignment = rule.predict(instances.bindings)
     losses = regret(assignment, chosen, instances.weights)
     unseen = _unseen_regret(spec, instances, sample, rule, predict)
@@ -174,10 +184,30 @@ def further_instances(spec: Spec) -> Instances:
     return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
-def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:
-    """Fit the rule; exact within `_SMOOTHING` where all instances are known."""
+def _best_rule(variables: tuple[str, ...], sample: _Sample, divisors: Sequence[int]) -> Rule:
+    """Fit the rule; by the remainders of a variable where that loses less, or as little with fewer leaves."""
+    found = [_rule(variables, sample)]
+    for position, variable in enumerate(variables) if divisors else ():
+        values, parts = sample.bindings[:, position], []
+        rest = np.ones(len(values), dtype=bool)
+        for divisor in divisors:
+            parts.append(rest & (values % divisor == 0))
+            rest &= ~parts[-1]
+        if all(sample.weights[part].any() for part in (*parts, rest)):
+            rules = [_rule(variables, sample.of(part), len(parts) + 1) for part in (*parts, rest)]
+            found.append(by_remainder(variable, divisors, rules))
+
+    def standing(rule: Rule) -> tuple[int, int]:
+        mean, _ = regret(rule.predict(sample.bindings), sample.throughput, sample.weights)
+        return round(mean / _SMOOTHING), rule.num_leaves
+
+    return min(found, key=standing)
+
+
+def _rule(variables: tuple[str, ...], sample: _Sample, parts: int = 1) -> Rule:
+    """Fit the rule, or one of so many parts; exact within `_SMOOTHING` where all instances are known."""
     smoothed = smooth_assignment(sample.throughput, sample.bindings, sample.best, tolerance=_SMOOTHING)
-    leaves = {} if sample.max_leaves is None else {"max_leaves": sample.max_leaves}
+    leaves = {} if sample.max_leaves is None else {"max_leaves": sample.max_leaves // parts}
     return fit_rule(variables, sample.bindings, smoothed, sample.throughput, sample.weights, **leaves)
 
 

@@ -15,7 +15,7 @@ from dietcode.dispatcher.rule import Rule
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.requests import CheckRequest
-from dietcode.runtime.manifest import CODE, DISPATCH
+from dietcode.runtime.manifest import CODE, DISPATCH, MANIFEST
 from dietcode.search_space.problem import AnyProblem, IntArray, instance_extents
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import further_instances
@@ -27,6 +27,7 @@ NUM_MOST = 96
 """Instances that are run at most, unless there are more categories."""
 _MAX_FLOPS = 2e10  # of float64, for all instances together
 _TIMEOUT_SECS = 300.0  # of one instance
+_MAX_CLASSES = 64  # alignment classes of a category
 
 
 def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray) -> list[int]:
@@ -85,9 +86,9 @@ def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children
     columns = {name: bindings[:, i] for i, name in enumerate(spec.variables)}
     extents = instance_extents(spec, columns)
     work = np.broadcast_to(problem.flops(dict(extents)), len(bindings))
-    picked = choose_checked(
-        work, categories, _num_ragged(problem, extents, dispatch["categories"], categories)
-    )
+    ragged = _num_ragged(problem, extents, dispatch["categories"], categories)
+    manifest = json.loads(files[MANIFEST])
+    picked = choose_checked(work, _functions(extents, manifest, categories), ragged)
     with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
         path = Path(temporary) / CODE
         path.write_bytes(files[CODE])
@@ -101,6 +102,22 @@ def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children
             if error is not None:
                 raise TuningError(f"the finished library fails at {binding}: {error}")
     on_event(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
+
+
+def _functions(
+    extents: Mapping[str, IntArray], manifest: Mapping[str, Any], categories: IntArray
+) -> IntArray:
+    """Return a number for each instance, the same where the same function of the same category serves it."""
+    found = categories * _MAX_CLASSES
+    for category, classes in enumerate(manifest.get("alignment_classes", ())):
+        waiting = categories == category
+        for number, own in enumerate(classes):
+            serves = waiting.copy()
+            for index in own["dims"]:
+                serves &= extents[index] % own["multiple"] == 0
+            found[serves] += number
+            waiting &= ~serves
+    return found
 
 
 def _num_ragged(

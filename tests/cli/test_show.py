@@ -16,7 +16,7 @@ from small_libraries import copy_of, facts, rewrite_manifest
 
 from dietcode.cli.app import run
 from dietcode.cli.common import local_time
-from dietcode.cli.show import _node, show_library, show_targets
+from dietcode.cli.show import _classes_text, _node, show_library, show_targets
 from dietcode.workload.block import BlockNode, read_node
 
 HOSTILE = "[/x] [bold]no[/bold] :smile:"
@@ -72,6 +72,15 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     report["rounds"][-1]["stop"] = "seconds"
     show_library(manifest, dispatch, report)
     assert "against the 1 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out
+
+
+def test_alignment_classes_are_told_in_words() -> None:
+    classes = [{"multiple": 8, "dims": "kn"}, {"multiple": 4, "dims": "k"}, {"multiple": 1, "dims": ""}]
+    said = _classes_text(classes)
+    assert said == (
+        "up to 8 elements at a time where 8 divides k and n; up to 4 elements at a time where 4 divides k; "
+        "else as fixed extents allow"
+    )
 
 
 ORDERS = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\nnext"  # which terminals obey

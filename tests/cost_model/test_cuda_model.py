@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.cuda.model import count, fit_local, wave_blocks
 from dietcode.cost_model.cuda.waves import Spread, fit_sweep
 from dietcode.errors import CandidateError, TuningError
+from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -170,3 +172,51 @@ def test_no_kappa_from_too_little(blocks: list[int], secs: list[float]) -> None:
 def test_nothing_is_fitted_on_nothing(secs: list[float]) -> None:
     with pytest.raises(CandidateError, match="no usable measurement"):
         fit_local(DENSE, TILE, WAVE, SPREAD, [{"m": 1, "n": 2304, "k": 768}], secs)
+
+
+@pytest.mark.parametrize(
+    ("timed", "reason"), [(2, None), (1, "timed with 1 alignment class(es), but it has 2")]
+)
+def test_what_was_timed_before_there_were_alignment_classes_is_left_out(
+    timed: int, reason: str | None
+) -> None:
+    problem, given = make_problem("mk,nk->mn", {"n": 2304}, constant=False), extents([512, 1024, 2048, 4096])
+    facts = KernelFacts(120, TILE.shared_bytes, 0, 20000)
+    device = {"num_sms": 132, "target": {"kind": "cuda", "arch": "sm_90a"}, "name": "made up", "id": "0"}
+    blocks = list(range(18, 4 * 264, 54))
+    records = Records("sha256:0", device | {"synthetic": True})
+    records.calibration = sweep_of(blocks, [3e-6 + 1e-8 * n for n in blocks])
+    secs = law(TILE, given, 3e-6, 5e-6, 4e-8, 0.0).tolist()
+    for tile, classes in ((TILE, timed), (replace(TILE, stages=1), 2)):
+        own = replace(facts, shared_bytes=tile.shared_bytes, classes=classes)
+        records.measurements[tile] = Measurement(
+            tile, "hardware", tuple(as_points(given)), tuple(secs), facts=own
+        )
+    fitted = fit_cuda(problem, records, given)
+    assert len(fitted.models) == (1 if reason else 2)
+    assert [text.startswith(reason or "") for text in fitted.unused.values()] == [True] * bool(reason)
+    lines = [Measurement.from_json(m.to_json(), records.format) for m in records.measurements.values()]
+    assert [line.facts.classes for line in lines if line.facts] == [timed, 2]
+
+
+def test_alignment_classes_have_a_rate_each() -> None:
+    """Fewer loads and stores take less time, and that is seen and predicted."""
+    problem, tile = make_problem("mk,nk->mn", {"n": 2304}, constant=False), TILE
+    wide = (3e-6, 5e-6, 4e-8, 0.0)
+    each = 2e-9
+
+    def secs(given: dict[str, Any]) -> Any:
+        counts = count(problem, tile, WAVE, given)
+        return law(tile, given, *wide) + each * counts.stretched(SPREAD) * counts.vectors / counts.blocks
+
+    seen = extents([128, 512, 1024, 2048, 4096, 300], [768, 769, 3072, 767, 1535, 64])
+    model = fit_local(problem, tile, WAVE, SPREAD, as_points(seen), secs(seen).tolist())
+    assert model.to_json()["secs_per_wave_vector"] == pytest.approx(each)
+    unseen = extents([1, 16, 777, 1999, 9000], [768, 101, 2000, 766, 4095])
+    flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
+    assert np.allclose(model.predict(problem, SPREAD, unseen).throughput, flops / secs(unseen), rtol=1e-6)
+    one, other = (model.predict(problem, SPREAD, extents([4096], k)).throughput[0] / k for k in (1024, 1025))
+    assert one > 1.1 * other  # neighbours of another class
+    alike = extents([128, 512, 1024, 2048], [768, 64, 3072, 768])
+    model = fit_local(problem, tile, WAVE, SPREAD, as_points(alike), secs(alike).tolist())
+    assert model.to_json()["secs_per_wave_vector"] == 0.0  # of one class: nothing tells them from steps

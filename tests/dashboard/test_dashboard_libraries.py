@@ -56,6 +56,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeApp]:
         publish(made.database, library_bytes("values"))
         for code in (b"one", b"two", b"three"):
             publish(made.database, plain_files("plain", code))
+        classes = [{"multiple": 8, "dims": "kn"}, {"multiple": 4, "dims": "k"}, {"multiple": 1, "dims": ""}]
+        publish(made.database, plain_files("aligned", alignment_classes=[classes, classes[2:]]))
         for number in range(60):
             publish(made.database, plain_files(f"many-{number:02}"))
         yield made
@@ -94,7 +96,7 @@ def test_names_are_paged(app):
         if following is None:
             break
         path = following[1].replace("&amp;", "&")
-    assert seen == sorted(seen) and len(set(seen)) == len(seen) == 63
+    assert seen == sorted(seen) and len(set(seen)) == len(seen) == 64
     assert "First page" in page
 
 
@@ -144,6 +146,14 @@ def libraries_facts(app: MadeApp, name: str) -> Any:
 def test_a_manifest_without_a_call_is_shown_too(app):
     page = text_of(app.page("/libraries/plain/1"))
     assert "describes no call" in page and "library.so" in page
+
+
+def test_alignment_classes_of_categories_that_have_several_are_shown(app):
+    page = text_of(app.page("/libraries/aligned/1"))
+    assert page.count("loads and stores of") == 1
+    said = "loads and stores of 8 elements where 8 divides k and n, and addresses allow it"
+    assert f"{said}; of 4 where 4 divides k" in page
+    assert "loads and stores of" not in text_of(app.page("/libraries/plain/1"))
 
 
 def test_a_signature_that_is_wrong_is_said(app):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietcode.dispatcher.rule import Branch, Leaf, Rule, fit_rule, regret
+from dietcode.dispatcher.rule import Branch, Leaf, Modulus, Rule, by_remainder, fit_rule, regret
 from dietcode.dispatcher.tree import MAX_DEPTH, merged
 from dietcode.errors import LibraryError, ShapeError
 
@@ -197,6 +197,26 @@ def test_siblings_of_one_category_are_merged():
     assert merged(tree) == Leaf(1)
 
 
+def test_rules_by_remainder_are_joined():
+    """Multiples of 8 by one rule, of 4 that are none of 8 by another, the rest by a third."""
+    cost = np.ones((2, 3))
+    parts = [fit_rule(["I", "T"], [[1, 1], [1, 9]], labels, cost) for labels in ((0, 1), (2, 2), (1, 0))]
+    rule = by_remainder("T", (8, 4), parts)
+    points = grid(np.arange(1, 4), np.arange(0, 70))
+    of = np.where(points[:, 1] % 8 == 0, 0, np.where(points[:, 1] % 4 == 0, 1, 2))
+    wanted = np.stack([part.predict(points) for part in parts])[of, np.arange(len(points))]
+    assert (rule.predict(points) == wanted).all()
+    assert [rule.select({"I": int(i), "T": int(t)}) for i, t in points] == wanted.tolist()
+    assert Rule.from_json(json.loads(json.dumps(rule.to_json()))) == rule
+    assert (rule.num_leaves, rule.depth) == (5, 3)
+    same = by_remainder("T", (8, 4), [parts[1]] * 3)
+    assert same.root == Leaf(2)
+    alone = by_remainder("T", (8,), [fit_rule(["T"], [[1]], [0]), Rule(("T",), 2, Leaf(1))])
+    with pytest.raises(ValueError, match="by thresholds"):
+        alone.ranges(1, 9)
+
+
+REMAINDER = Rule(("T",), 2, Modulus("T", 8, Leaf(0), Leaf(1))).to_json()
 GOOD = Rule(("T",), 2, Branch("T", 5, Leaf(0), Leaf(1))).to_json()
 
 
@@ -218,6 +238,13 @@ HOSTILE = {
     "none": None,
     "list": [],
     "empty": {},
+    "divisor 1": {**REMAINDER, "tree": {**REMAINDER["tree"], "divisor": 1}},
+    "divisor 0": {**REMAINDER, "tree": {**REMAINDER["tree"], "divisor": 0}},
+    "divisor huge": {**REMAINDER, "tree": {**REMAINDER["tree"], "divisor": 10**12}},
+    "divisor text": {**REMAINDER, "tree": {**REMAINDER["tree"], "divisor": "8"}},
+    "divisor and threshold": {**REMAINDER, "tree": {**REMAINDER["tree"], "threshold": 8}},
+    "modulus unknown variable": {**REMAINDER, "tree": {**REMAINDER["tree"], "variable": "S"}},
+    "modulus without others": {**GOOD, "tree": {"variable": "T", "divisor": 8, "multiples": {"category": 0}}},
     "extra key": {**GOOD, "code": "import os"},
     "missing key": {key: GOOD[key] for key in ("variables", "tree")},
     "variables text": {**GOOD, "variables": "T"},

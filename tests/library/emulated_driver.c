@@ -11,6 +11,7 @@
 #define NOT_FOUND 500
 #define MAX_KERNELS 4096
 #define MAX_SHARED_BYTES 8
+#define CAPTURE_UNSUPPORTED 900
 
 typedef void (*Body)(void**);
 typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, unsigned, void**, int);
@@ -22,10 +23,12 @@ typedef struct {
 } Kernel;
 
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
-int num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes;
+int is_capturing; /* what waits for the GPU, or may, is refused and spoils the graph */
+int num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes;
 const void* last_image;
 void* last_stream;
 void* last_context;
+const char* last_kernel;
 static void* current = (void*)0x100; /* the primary context of device 0 */
 static void* stack[8];
 static Kernel kernels[MAX_KERNELS];
@@ -35,7 +38,7 @@ void register_kernel(const char* name, Body body, Emulate emulate) {
   kernels[num_kernels++] = (Kernel){strdup(name), body, emulate, 48 << 10};
 }
 void reset(void) {
-  num_kernels = num_loads = num_loaded_functions = num_launches = order = 0;
+  num_kernels = num_calls = num_loads = num_loaded_functions = num_launches = order = is_capturing = 0;
   driver_version = 13000;
   block_shared_bytes = 227 << 10;
   init_status = OK;
@@ -58,18 +61,22 @@ int cuDevicePrimaryCtxRetain(void** context, int device) {
   return *context = (void*)(uintptr_t)(0x100 + device), OK;
 }
 int cuCtxSetCurrent(void* context) { return current = context, OK; }
-int cuCtxGetCurrent(void** context) { return *context = current, OK; }
+int cuCtxGetCurrent(void** context) { return ++num_calls, *context = current, OK; }
 int cuCtxPushCurrent_v2(void* context) {
+  ++num_calls;
   stack[depth++] = current;
   current = context;
   return OK;
 }
 int cuCtxPopCurrent_v2(void** context) {
+  ++num_calls;
   *context = current;
   current = stack[--depth];
   return OK;
 }
 int cuModuleLoadData(void** module, const void* image) {
+  ++num_calls;
+  if (is_capturing) return is_capturing = -1, CAPTURE_UNSUPPORTED;
   ++num_loads;
   last_image = image;
   return *module = module_of(image), OK;
@@ -85,14 +92,20 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != MAX_SHARED_BYTES || value > block_shared_bytes) return 1;
   return ((Kernel*)function)->max_shared = (unsigned)value, OK;
 }
-int cuFuncLoad(void* function) { return ++num_loaded_functions, OK; }
+int cuFuncLoad(void* function) {
+  ++num_calls;
+  if (is_capturing) return is_capturing = -1, CAPTURE_UNSUPPORTED;
+  return ++num_loaded_functions, OK;
+}
 int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
                    unsigned shared, void* stream, void** arguments, void** extra) {
   const Kernel* kernel = function;
   if (z != 1 || ty != 1 || tz != 1 || shared > kernel->max_shared || extra != NULL || x == 0) return 1;
+  ++num_calls;
   ++num_launches;
   last_stream = stream;
   last_context = current;
+  last_kernel = kernel->name;
   if (is_passed_over(stream, x * y, threads)) return OK;
   return kernel->emulate(kernel->body, x, y, threads, shared, arguments, order) == 0 ? OK : 719;
 }
@@ -105,5 +118,6 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int
 int cuGetErrorName(int status, const char** name) {
   *name = status == 100 ? "CUDA_ERROR_NO_DEVICE" : status == 101 ? "CUDA_ERROR_INVALID_DEVICE" : "CUDA_ERROR";
   if (status == 2) *name = "CUDA_ERROR_OUT_OF_MEMORY";
+  if (status == CAPTURE_UNSUPPORTED) *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
   return OK;
 }

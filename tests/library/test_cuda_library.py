@@ -136,6 +136,35 @@ def test_machine_code_is_loaded_once_a_device_and_is_that_devices(fresh: Any, dr
     assert loads.value == 2
 
 
+def test_a_call_asks_the_driver_for_launches_alone(library: Any, driver: ctypes.CDLL) -> None:
+    """It waits for nothing and allocates nothing, so that a graph can capture it."""
+    library["prepare"](0)
+    calls = ctypes.c_int.in_dll(driver, "num_calls")
+    capturing = ctypes.c_int.in_dll(driver, "is_capturing")
+    for value, launches in ((1, 2), (2, 1)):
+        before, capturing.value = calls.value, 1
+        call(library, inputs_of(5), value)
+        assert calls.value - before == 1 + launches  # which context is current, before them
+        assert capturing.value == 1  # not spoiled
+        capturing.value = 0
+
+
+def test_machine_code_that_was_not_loaded_ahead_of_a_capture_is_a_sentence(
+    fresh: Any, driver: ctypes.CDLL
+) -> None:
+    capturing = ctypes.c_int.in_dll(driver, "is_capturing")
+    capturing.value = 1
+    with pytest.raises(RuntimeError, match=r"while a graph is captured; call prepare\(0\) before"):
+        call(fresh, inputs_of(3), 1)
+    assert capturing.value == -1
+    capturing.value = 0
+    fresh["prepare"](0)  # no half of it is left
+    capturing.value = 1
+    call(fresh, inputs_of(3), 1)
+    assert capturing.value == 1
+    capturing.value = 0
+
+
 def test_the_device_of_the_tensors_is_used_and_left_as_it_was(library: Any, driver: ctypes.CDLL) -> None:
     context = ctypes.c_void_p.in_dll(driver, "last_context")
     inputs = inputs_of(9)

@@ -22,7 +22,7 @@ from dietcode.measure.calibration import (
 )
 from dietcode.measure.formats.cpu import CPU
 from dietcode.measure.measurer import Measurer
-from dietcode.measure.points import choose_anchors, choose_between, full_wave, wave_points
+from dietcode.measure.points import choose_anchors, choose_between, choose_of_kinds, full_wave, wave_points
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.target.cpu import CpuTarget
 
@@ -216,6 +216,24 @@ def test_waves_are_full_and_as_they_are() -> None:
     anchors = [{"m": 12, "n": 64, "k": 32}, {"m": 13, "n": 64, "k": 32}]
     points = wave_points(partial(full_wave, PROBLEM, MicroKernel(6, 16)), anchors)
     assert [p["m"] for p in points] == [12, 18, 13]
+
+
+def test_two_instances_of_each_kind_are_chosen_beside_the_anchors() -> None:
+    """Of 1…128 all anchors but the largest are odd or twice an odd number."""
+    m = np.arange(1, 129)
+    extents = {"m": m, "n": np.full(128, 64), "k": np.full(128, 32)}
+    kinds = np.where(m % 8 == 0, 8, np.where(m % 4 == 0, 4, 0))
+    anchors = [p["m"] for p in choose_anchors(PROBLEM, extents)]
+    more = [p["m"] for p in choose_of_kinds(PROBLEM, extents, kinds)]
+    assert not set(more) & set(anchors)
+    for kind in (0, 4, 8):
+        own = [value for value in (*anchors, *more) if kinds[value - 1] == kind]
+        assert len(own) >= 2 and max(own) > 2 * min(own)
+    assert len(more) <= 4
+    alike = choose_of_kinds(PROBLEM, extents, np.zeros(128, dtype=np.int64))
+    assert alike == []
+    rare = np.where(m == 77, 1, 0)
+    assert [p["m"] for p in choose_of_kinds(PROBLEM, extents, rare)] == [77]
 
 
 def test_leaders_are_read_between_the_anchors() -> None:

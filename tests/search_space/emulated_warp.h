@@ -32,6 +32,13 @@ inline bool is_placed(const void* place, uint bytes) {
   return fits;
 }
 
+// Where a thread loads or stores a vector.
+template <typename VECTOR>
+inline VECTOR* vector(const void* place) {
+  is_placed(place, sizeof(VECTOR));
+  return static_cast<VECTOR*>(const_cast<void*>(place));
+}
+
 template <int COUNT, bool IS_TRANSPOSED>
 inline void read_matrices(uint* to, uint from) {
   Shown own = {};

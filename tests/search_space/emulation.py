@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from compile_cache import shared_library
 
-from dietcode.search_space.cuda.forms import call_shape, device_problem, functions_of
+from dietcode.search_space.cuda.classes import AlignmentClass
+from dietcode.search_space.cuda.forms import call_shape, classes_of, device_problem, launches_of
 from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
@@ -51,6 +52,7 @@ def host_text(text: str) -> str:
     text = re.sub(r"#\s*include.*\n", "", text)
     for helper in HELPERS.values():
         text = text.replace(helper, "")  # the emulator's own stand in their place
+    text = re.sub(r"\*\((float[24]|uint[24]?|ushort[24]|half[24])\*\)\(", r"*emulated::vector<\1>(", text)
     dynamic = r"\1* \2 = (\1*)emulated::dynamic_shared;"
     text = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", dynamic, text)
     text = re.sub(r"__shared__ (alignas\(\d+\))", r"\1 __shared__", text)  # g++ is strict about their order
@@ -60,6 +62,28 @@ def host_text(text: str) -> str:
         given = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
         lines.append(f'extern "C" void call_{name}(void** a) {{ {name}({given}); }}')
     return "\n".join(lines) + "\n"
+
+
+def counting(text: str) -> str:
+    """The text with its loads and stores of the tiles of SIMT units counted, see ``emulated_banks.h``."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if not re.search(r"\btiles_ptr\b", line) or "__shared__" in line:
+            continue
+        left, _, right = line.partition(" = ")
+        sides = []
+        for part, is_store in ((left, "true"), (right, "false")):
+            of, kind = r"\*\((float[24])\*\)\(tiles_ptr \+ ", f"{number}, {is_store}"
+            vectors = re.sub(of, rf"*emulated::counted<\1, {kind}>(tiles_ptr, ", part)
+            sides.append(re.sub(r"\btiles_ptr\[", f"emulated::Words<{kind}>{{tiles_ptr}}[", vectors))
+        lines[number] = " = ".join(sides)
+    return "\n".join(lines)
+
+
+def without_classes(text: str) -> str:
+    """The text without the functions of alignment classes that ask for something."""
+    head, *functions = re.split(r'(?=extern "C" __global__)', text)
+    return head + "".join(f for f in functions if not re.match(r"[^(]*\(\d+\) \w+_by\d+\(", f))
 
 
 @cache
@@ -81,12 +105,12 @@ def _compiler() -> tuple[str, ...]:
     return (said, *(path.read_text() for path in sorted(FOLDER.glob("*.h"))))
 
 
-def guarded(array: Any) -> tuple[Any, Any]:
-    """A copy between two runs of canaries, on a 16-byte boundary, and all of it."""
+def guarded(array: Any, shift: int = 0) -> tuple[Any, Any]:
+    """A copy between two runs of canaries, so many bytes behind a 16-byte boundary, and all of it."""
     words = -(-array.nbytes // 4)
-    area = np.full(words + 2 * _GUARD + 4, _CANARY, np.uint32)
-    start = _GUARD + (-(area.ctypes.data // 4 + _GUARD) % 4)
-    copy = area[start : start + words].view(np.uint8)[: array.nbytes].view(array.dtype).reshape(array.shape)
+    area = np.full(words + 2 * _GUARD + 8, _CANARY, np.uint32)
+    start = 4 * (_GUARD + (-(area.ctypes.data // 4 + _GUARD) % 4)) + shift
+    copy = area.view(np.uint8)[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy, area
 
@@ -107,15 +131,25 @@ def launch(
     outputs: dict[str, Any],
     extents: dict[str, int],
     order: int = 0,
+    own: AlignmentClass | None = None,
+    shift: int = 0,
 ) -> dict[str, Any]:
-    """What a call leaves in the outputs, found as they are given; canaries lie around all tensors."""
+    """What a call leaves in the outputs, found as they are given; canaries lie around all tensors.
+
+    Without `own` it is of the widest alignment class that the extents fit. Inputs begin so many
+    elements behind a boundary of 16 bytes.
+    """
     arrays = {name: np.asarray(value) for name, value in (inputs | outputs).items()}
     shape = call_shape(problem, tile, extents)
     for name, region in shape.regions.items():
         assert region.first % 4 == 0
         arrays[name] = np.full(int(region.size), np.nan, np.float32)
-    given = {name: guarded(array) for name, array in arrays.items()}
-    for function, (x, y) in zip(functions_of(problem, tile), shape.grids, strict=True):
+    given = {
+        name: guarded(array, shift * array.itemsize if name in inputs else 0)
+        for name, array in arrays.items()
+    }
+    own = own or next(one for one in classes_of(problem, tile) if one.serves(extents))
+    for function, (x, y) in zip(launches_of(problem, tile, own), shape.grids, strict=True):
         values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
         sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
         pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
@@ -151,12 +185,20 @@ class Emulated:
         }
 
     def run(
-        self, tile: CudaMicroKernel, inputs: dict[str, Any], extents: dict[str, int], order: int = 0
+        self,
+        tile: CudaMicroKernel,
+        inputs: dict[str, Any],
+        extents: dict[str, int],
+        order: int = 0,
+        own: AlignmentClass | None = None,
+        shift: int = 0,
     ) -> Any:
         """The output as float32; what a function reads past a tensor's end is NaN."""
         problem = self.problem
         output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        found = launch(problem, self.library, tile, inputs, {problem.output: output}, extents, order)
+        found = launch(
+            problem, self.library, tile, inputs, {problem.output: output}, extents, order, own, shift
+        )
         return widened(found[problem.output], problem.output_dtype)
 
     def check(self, extents: dict[str, int], seed: int = 0, orders: Sequence[int] = (0,)) -> None:

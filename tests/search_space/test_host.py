@@ -8,7 +8,7 @@ from compiled import Compiled, make_problem
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.target.cpu import CpuTarget
 
-TREE: DispatchTree = ("T", 4, 0, ("S", 2, 1, ("T", 16, 2, 1)))
+TREE: DispatchTree = ("T", 4, 0, ("S", 2, 1, ("T", 16, 2, ("T", "%", 8, 0, 1))))
 
 
 def by_hand(t: int, s: int) -> int:
@@ -16,7 +16,7 @@ def by_hand(t: int, s: int) -> int:
         return 0
     if s <= 2:
         return 1
-    return 2 if t <= 16 else 1
+    return 2 if t <= 16 else 0 if t % 8 == 0 else 1
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def library(avx2: CpuTarget) -> Compiled:
 
 
 def test_select_follows_the_tree_at_its_thresholds(library: Compiled) -> None:
-    for t in (1, 4, 5, 16, 17, 2**40):
+    for t in (1, 4, 5, 16, 17, 20, 24, 2**40, 2**40 + 1):
         for s in (0, 2, 3, 2**33):
             assert library.module["select"](t, s) == by_hand(t, s)
 

@@ -200,6 +200,28 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
     assert second.result.report["rounds"][-1]["message"].endswith("the trials of the budget are used up")
 
 
+def test_leaders_are_timed_in_every_alignment_class_and_all_of_them_are_verified(
+    patch: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reduction of any length: multiples of four are read by vectors."""
+    monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path))
+    tensors = {"X": {"dims": "mk", "dtype": "float32"}, "W": {"dims": "kn", "dtype": "float32"}}
+    data = spec_of(2).to_json() | {"name": "values", "op": {"einsum": "mk,kn->mn"}, "tensors": tensors}
+    data |= {"shape_vars": {"T": {"min": 1, "max": 23}}, "dims": {"m": 40, "n": 20, "k": "T"}}
+    run = Run(spec=spec_from_data(data))
+    manifest = json.loads(run.result.files["manifest.json"])
+    for classes in manifest["alignment_classes"]:
+        assert [(own["multiple"], own["dims"]) for own in classes] == [(4, "k"), (1, "")]
+        assert [own["alignment_bytes"]["X"] for own in classes] == [16, 4]
+    chosen = [row for row in run.result.report["micro_kernels"] if row["category"] is not None]
+    for row in chosen:
+        assert row["facts"]["classes"] == 2
+        assert len({point["k"] for point in row["points"] if point["k"] % 4 == 0}) >= 2
+        assert len({point["k"] for point in row["points"] if point["k"] % 4}) >= 2
+    (said,) = run.said("verify")
+    assert re.fullmatch(r"right on \d+ instances against float64", said)
+
+
 def test_nothing_is_measured_twice(kept: Path, runs: tuple[Run, Path]) -> None:
     heard: list[Event] = []
     before = records_file(kept).read_bytes()

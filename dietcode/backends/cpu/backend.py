@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -108,6 +108,10 @@ class CpuBackend(Backend):
     def sum_order(self, problem: AnyProblem, micro_kernel: AnyMicroKernel) -> int:
         """Return 0: all of a form add in one order."""
         return 0
+
+    def divisors(self, problem: AnyProblem, micro_kernels: Sequence[AnyMicroKernel]) -> tuple[int, ...]:
+        """Return none: unaligned vector loads cost nothing."""
+        return ()
 
     def least_size(
         self, records: Records, target: CpuTarget, archs: tuple[str, ...], cap: int | None

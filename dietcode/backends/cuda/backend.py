@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -27,7 +27,7 @@ from dietcode.measure.gpu_worker import LibraryCall
 from dietcode.measure.records import Records
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.blocks.demands import threads_of_row
-from dietcode.search_space.cuda.forms import CUDA_FORMS, device_problem
+from dietcode.search_space.cuda.forms import CUDA_FORMS, classes_of, device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.forms import problem_from_json
@@ -113,6 +113,11 @@ class CudaBackend(Backend):
         if problem.form == RowProblem.form:
             return (problem.form, threads_of_row(micro_kernel), 0)
         return micro_kernel.sum_order
+
+    def divisors(self, problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel]) -> tuple[int, ...]:
+        """As `Backend` has it: the multiples of alignment classes."""
+        known = {own.multiple for tile in micro_kernels for own in classes_of(problem, tile)[:-1]}
+        return tuple(sorted(known, reverse=True))
 
     def least_size(
         self, records: Records, target: CudaTarget, archs: tuple[str, ...], cap: int | None

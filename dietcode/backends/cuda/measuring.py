@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dietcode.backends.cuda.calibration import calibrate_gpu
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.cost_model.model import Extents
@@ -14,13 +16,15 @@ from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.gpu_worker import CudaRecipe, LaunchedKernel
 from dietcode.measure.measurer import RunResult
-from dietcode.measure.points import can_grow, full_wave
+from dietcode.measure.points import can_grow, choose_of_kinds, full_wave
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, CheckRequest, Point, TimeRequest, TimeResult
 from dietcode.measure.seed_search import SeedResult
-from dietcode.search_space.cuda.forms import call_shape
+from dietcode.search_space.cuda.forms import call_shape, classes_of
+from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import search_seed, unit_of
+from dietcode.search_space.cuda.space import hardware_seeds
 from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -126,13 +130,22 @@ class MeasuringGpu(MeasuringDevice):
         return list(self.children.build(requests))
 
     def facts(self, micro_kernel: CudaMicroKernel, built: BuildResult) -> KernelFacts | None:
-        """As `MeasuringDevice` has it: of the block function, and the code of all that a call launches."""
-        own: KernelFacts = built.facts["kernels"][micro_kernel.symbol]
-        return KernelFacts(own.registers, own.shared_bytes, own.stack_bytes, built.object_bytes)
+        """As `MeasuringDevice` has it: of the block function of the class that takes most, and all code."""
+        known, classes = built.facts["kernels"], classes_of(self.problem, micro_kernel)
+        own: list[KernelFacts] = [known[one.symbol(micro_kernel)] for one in classes]
+        registers, stack = max(f.registers for f in own), max(f.stack_bytes for f in own)
+        return KernelFacts(registers, own[0].shared_bytes, stack, built.object_bytes, len(classes))
 
     def finals_between(self, problem: AnyProblem, extents: Extents) -> list[Point]:
-        """As `MeasuringDevice` has it: none, as f_local is fitted on full waves alone."""
-        return []
+        """As `MeasuringDevice` has it: two of each alignment class that the anchors have fewer of."""
+        if problem.form != Problem.form:
+            return []
+        seed = hardware_seeds(problem, CudaLimits.of(self.target))[0].micro_kernel
+        classes, one_extent = classes_of(problem, seed), next(iter(extents.values()))
+        kinds = np.zeros(one_extent.shape, dtype=np.int64)
+        for own in classes[:-1]:
+            kinds = np.maximum(kinds, np.where(own.serves(extents), own.multiple, 0))
+        return [*choose_of_kinds(problem, extents, kinds)] if len(classes) > 1 else []
 
     def full_wave(self, micro_kernel: CudaMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """As `MeasuringDevice` has it (paper, section 5.3): whole tiles, and rows for whole waves of blocks.

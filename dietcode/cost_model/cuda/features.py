@@ -17,9 +17,10 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
-VERSION = 1
+VERSION = 2
 _SWEEP_COST = 1.5  # `step_cost` of the sweep's micro-kernel: 8x8 of a thread, 64x64 of a warp
 _READ_COST = {"simt": 2.0, "mma": 16.0}  # of an element from shared memory, in multiply-adds
+_VECTOR_COST = {"simt": 8.0, "mma": 128.0}  # of a load or store of global memory, in FLOPs of a full wave
 _COPY_COST = 64.0  # of an element that another function reads or writes, in FLOPs of a full wave
 
 FEATURES = (
@@ -44,6 +45,7 @@ FEATURES = (
     Feature("imbalance", "ratio", "pad(n, P) / n"),
     Feature("f_pad", "ratio", "FLOPs over those of whole tiles"),
     Feature("copied_per_flop", "elements/FLOP", "elements of other functions over FLOPs"),
+    Feature("vectors_per_flop", "vectors/FLOP", "loads and stores of global memory over FLOPs"),
     Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
 )
 
@@ -109,7 +111,10 @@ class CudaEstimator:
 
     def _secs(self, counts: CudaCounts, micro_kernel: CudaMicroKernel) -> FloatArray:
         """Return padded work at the sweep's rate, stretched where SMs idle, with copies and launch."""
-        work = counts.padded_flops * step_cost(micro_kernel) * counts.stretched(self.spread) / counts.waves
+        work = (
+            counts.padded_flops * step_cost(micro_kernel) + counts.vectors * _VECTOR_COST[micro_kernel.unit]
+        )
+        work = work * counts.stretched(self.spread) / counts.waves
         secs: FloatArray = self.launch_secs + (work + _COPY_COST * counts.elements) / self.flops_per_sec
         return secs
 
@@ -139,6 +144,7 @@ class CudaEstimator:
             counts.imbalance,
             counts.f_pad,
             counts.elements / counts.flops,
+            counts.vectors / counts.flops,
             np.log2(estimate),
         )
         table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)

@@ -7,6 +7,7 @@ from dietcode.cost_model.cuda.waves import Spread, fit_sweep
 from dietcode.cost_model.model import Extents, Factors, Fitted
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
+from dietcode.search_space.cuda.forms import classes_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import AnyProblem
@@ -34,6 +35,10 @@ def fit_cuda(problem: AnyProblem, records: Records, extents: Extents) -> Fitted:
         if reason is None and measurement.facts is not None and not measurement.usable:
             spilled = measurement.facts.stack_bytes
             reason = f"spills {spilled} bytes a thread" if spilled else "given up after its first points"
+        if reason is None and measurement.facts is not None:
+            asked, timed = len(classes_of(problem, micro_kernel)), measurement.facts.classes
+            if asked != timed:
+                reason = f"timed with {timed} alignment class(es), but it has {asked}; measure it again"
         if reason is None and measurement.facts is None:
             reason = "the records do not have its registers"
         if reason is None and measurement.facts is not None:

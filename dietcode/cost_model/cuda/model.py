@@ -71,6 +71,7 @@ def count(
         blocks=each(demand.blocks),
         num_steps=each(demand.num_steps),
         elements=each(demand.elements),
+        vectors=each(demand.vectors),
     )
 
 
@@ -103,8 +104,14 @@ class CudaLocalModel:
 
     def to_json(self) -> dict[str, float]:
         """Return plain data for the report."""
-        names = ("launch_secs", "secs_per_wave", "secs_per_wave_step", "secs_per_copied_element")
-        facts = dict(zip(names, (float(c) for c in self.law.coefficients), strict=False))
+        names = (
+            "launch_secs",
+            "secs_per_wave",
+            "secs_per_wave_step",
+            "secs_per_copied_element",
+            "secs_per_wave_vector",
+        )
+        facts = dict(zip(names, (float(c) for c in self.law.coefficients), strict=True))
         return facts | {"wave_blocks": self.wave, "median_fit_error": self.fit_error}
 
 

@@ -6,15 +6,17 @@ P = SMs × resident blocks is the wave: the blocks that run at a time. A wave ta
 of the reduction each block does, so that f_local is a function of their number, fitted for each
 micro-kernel on its measured waves (non-negative least squares on relative errors):
 
-    t_wave = α + β·num_steps                      seconds; steps are padded to whole tiles of k
+    t_wave = α + β·num_steps + δ·vectors           seconds; steps are padded to whole tiles of k
     t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + σ·y + 1 − κ − σ), n blocks
 
 x = pad(n, P) / n stands for whole waves, y = pad(n, S) / n for whole blocks on each of S multiprocessors.
 
 c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where a call launches functions
 beside the block function: they read and write `elements` numbers, to add the parts of a split reduction, or
-to copy operands and output with global padding. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5 inverted:
-the paper's are ratios of time, and everything here is throughput.
+to copy operands and output with global padding. Vectors are the loads and stores of global memory that a
+block does; their number follows from its steps but where alignment classes differ, and δ is fitted there
+alone. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5 inverted: the paper's are ratios of time, and
+everything here is throughput.
 
 No number comes from a data sheet: without measurements there is no model, and no prediction. This file fits
 and predicts from counts, and needs NumPy alone; `model` counts.
@@ -32,6 +34,7 @@ from dietcode.errors import TuningError
 from dietcode.measure.least_squares import FloatArray, fit_terms, nonnegative
 
 _MIN_SWEEP = 4
+_LINEAR = 1e-6
 _BLOCK_FLOPS = 2 * 128 * 128 * 256  # of the sweep, for records of an earlier version
 
 
@@ -96,6 +99,7 @@ class CudaCounts:
     waves : n / P.
     num_steps : steps of the reduction that a block does, in whole tiles.
     elements : elements that other functions than the block function read and write.
+    vectors : loads and stores of global memory of all blocks.
     """
 
     flops: FloatArray
@@ -105,6 +109,7 @@ class CudaCounts:
     waves: FloatArray
     num_steps: FloatArray
     elements: FloatArray
+    vectors: FloatArray
 
     @classmethod
     def of(
@@ -115,16 +120,25 @@ class CudaCounts:
         blocks: FloatArray,
         num_steps: FloatArray,
         elements: FloatArray,
+        vectors: FloatArray,
     ) -> CudaCounts:
         """Count waves of `wave` blocks; the rest is as the attributes have it."""
         waves = blocks / wave
         imbalance = np.ceil(waves) * wave / blocks
-        return cls(flops, padded_flops, blocks, imbalance, waves, num_steps, elements)
+        return cls(flops, padded_flops, blocks, imbalance, waves, num_steps, elements, vectors)
 
     @property
     def f_pad(self) -> FloatArray:
         """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
         return self.flops / self.padded_flops
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether vectors of a block do not follow from its steps: calls are of several alignment classes."""
+        of_block = self.vectors / self.blocks
+        linear = np.column_stack([np.ones_like(of_block), self.num_steps])
+        rest = of_block - linear @ np.linalg.lstsq(linear, of_block, rcond=None)[0]
+        return bool(np.abs(rest).max() > _LINEAR * max(1.0, float(of_block.max())))
 
     def stretched(self, spread: Spread) -> FloatArray:
         """Return w: waves, taken as they are spread."""
@@ -137,8 +151,8 @@ class WaveLaw:
 
     Attributes
     ----------
-    coefficients : float64 array [num_terms]
-        c₀, α, β, and γ where other functions are launched too.
+    coefficients : float64 array [5]
+        c₀, α, β, γ and δ; the last two 0 where nothing is to be told from.
     fit_error : float
         Median relative error on the measured points.
     """
@@ -151,18 +165,20 @@ class WaveLaw:
         """Fit the coefficients on measured calls, one for each count."""
         stretched = counts.stretched(spread)
         terms = [np.ones_like(secs), stretched, stretched * counts.num_steps]
-        if counts.elements.any():
-            terms.append(counts.elements)
-        return cls(*fit_terms(np.column_stack(terms), secs))
+        further = {3: counts.elements} if counts.elements.any() else {}
+        further |= {4: stretched * counts.vectors / counts.blocks} if counts.has_classes else {}
+        found, error = fit_terms(np.column_stack([*terms, *further.values()]), secs)
+        coefficients = np.zeros(5)
+        coefficients[[0, 1, 2, *further]] = found
+        return cls(coefficients, error)
 
     def predict(self, counts: CudaCounts, spread: Spread) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return f_local, f_spatial and the FLOP/s of a call, each float64 [num_instances]."""
-        launch, alpha, beta, *gamma = self.coefficients
-        wave_secs = np.maximum(alpha + beta * counts.num_steps, 1e-12)
-        f_local = counts.padded_flops / (counts.waves * wave_secs)
+        launch, alpha, beta, gamma, delta = self.coefficients
+        wave_secs = alpha + beta * counts.num_steps + delta * counts.vectors / counts.blocks
+        f_local = counts.padded_flops / (counts.waves * np.maximum(wave_secs, 1e-12))
         f_spatial = counts.waves / counts.stretched(spread)
-        secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad)
-        secs = secs + (gamma[0] * counts.elements if gamma else 0.0)
+        secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad) + gamma * counts.elements
         return f_local, f_spatial, counts.flops / secs
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dietcode.library.cuda.code import compile_library
 from dietcode.library.files import VERSIONS, dispatch_tree, folder_files
 from dietcode.library.parts import Parts
-from dietcode.search_space.cuda.forms import call_shape, cuda_form
+from dietcode.search_space.cuda.forms import call_shape, classes_of, cuda_form
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
 
@@ -38,8 +42,22 @@ def cuda_library_files(parts: Parts) -> dict[str, bytes]:
         # Which categories get memory from their caller; the library says how much.
         "has_workspace": [need > 0 for need in workspaces],
         "workspace_bytes": max(workspaces),
+        # Of each category, the widest first: what a call's extents and addresses are multiples of.
+        "alignment_classes": [_classes(problem, tile) for tile in parts.micro_kernels],
         "runtime": {},
     }
     facts = {"machine_code": code.to_json(), "ptx": code.ptx_arch, "left_out": code.left_out}
     requires = {"cpu_features": [], "cuda": {"archs": archs, "ptx": code.ptx_arch, "driver": driver}}
     return folder_files(parts, code.library, parts.report | facts, requires, own)
+
+
+def _classes(problem: AnyProblem, tile: CudaMicroKernel) -> list[dict[str, Any]]:
+    """Return the alignment classes of a category as the manifest has them."""
+    return [
+        {
+            "multiple": own.multiple,
+            "dims": "".join(own.indices),
+            "alignment_bytes": cuda_form(problem).alignments(own.problem(problem), tile),
+        }
+        for own in classes_of(problem, tile)
+    ]

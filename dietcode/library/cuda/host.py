@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.search_space.cuda.forms import call_shape, cuda_form, device_problem, functions_of
+from dietcode.search_space.cuda.forms import (
+    call_shape,
+    classes_of,
+    cuda_form,
+    device_problem,
+    functions_of,
+    launches_of,
+)
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
@@ -116,7 +123,7 @@ def host_text(
         "NUM_VARIABLES": len(variables),
         "NUM_WINDOWS": len(problem.windows),
         "MAX_REGIONS": max(1, *(len(_shape(problem, tile, indices).regions) for tile in tiles)),
-        "MAX_LAUNCHES": max(len(functions_of(problem, tile)) for tile in tiles),
+        "MAX_LAUNCHES": max(len(launches_of(problem, tile)) for tile in tiles),
         "MAX_RANK": max(len(problem.axes(name)) for name in names),
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
@@ -216,10 +223,13 @@ def _shape(problem: AnyProblem, tile: CudaMicroKernel, indices: Sequence[str]) -
 def _branches(tree: DispatchTree, variables: Sequence[str], indent: str) -> str:
     if isinstance(tree, int):
         return f"{indent}return {tree};\n"
-    variable, threshold, below, above = tree
-    condition = f"values[{variables.index(variable)}] <= INT64_C({threshold})"
-    inner = _branches(below, variables, indent + "  ")
-    return f"{indent}if ({condition}) {{\n{inner}{indent}}}\n{_branches(above, variables, indent)}"
+    variable, *test, first, other = tree
+    number = f"INT64_C({test[-1]})"
+    condition = f"values[{variables.index(variable)}] " + (
+        f"<= {number}" if len(test) == 1 else f"% {number} == 0"
+    )
+    inner = _branches(first, variables, indent + "  ")
+    return f"{indent}if ({condition}) {{\n{inner}{indent}}}\n{_branches(other, variables, indent)}"
 
 
 def _plan(
@@ -230,10 +240,11 @@ def _plan(
     indices: Sequence[str],
 ) -> str:
     """Return what a call of each category launches, in order, and where its workspace is."""
-    text = "static Plan plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
-    text += "  Plan result = {0};\n  (void)extents;\n  switch (category) {\n"
+    text = "static Plan plan(int64_t category, const int64_t* extents, const uintptr_t* addresses, "
+    text += "Launch* launches) {\n"
+    text += "  Plan result = {0};\n  (void)extents;\n  (void)addresses;\n  switch (category) {\n"
     for category, tile in enumerate(tiles):
-        functions = functions_of(problem, tile)
+        functions = launches_of(problem, tile)
         shape = _shape(problem, tile, indices)
         regions = shape.regions
         positions = {name: index for index, name in enumerate([*names, *regions])}
@@ -245,8 +256,35 @@ def _plan(
                 f"      launches[{index}] = (Launch){{{_text(x)}, {y}, {function.threads}, "
                 f"{kernels.index(function.symbol)}, {len(given)}, of_{index}}};\n"
             )
+            if function.symbol == tile.symbol:
+                text += _wider(problem, tile, index, kernels, names, indices)
         for index, region in enumerate(regions.values()):
             text += f"      result.first[{index}] = {_text(region.first)};\n"
             text += f"      result.workspace = {_text(region.first)} + {_text(region.size)};\n"
         text += f"      result.launches = {len(functions)};\n      break;\n    }}\n"
     return text + "    default:\n      break;\n  }\n  return result;\n}\n"
+
+
+def _wider(
+    problem: AnyProblem,
+    tile: CudaMicroKernel,
+    launch: int,
+    kernels: Sequence[str],
+    names: Sequence[str],
+    indices: Sequence[str],
+) -> str:
+    """Return what launches the block function of the widest alignment class that a call has."""
+    wider = classes_of(problem, tile)[:-1]
+    alignments = cuda_form(problem).alignments
+    text, least = "", alignments(problem, tile)
+    for own in wider:
+        needed = alignments(own.problem(problem), tile)
+        asked = [f"extents[{indices.index(index)}] % {own.multiple} == 0" for index in own.indices]
+        asked += [
+            f"addresses[{names.index(name)}] % {num_bytes} == 0"
+            for name, num_bytes in needed.items()
+            if num_bytes > least[name]
+        ]
+        text += f"      {'else ' if text else ''}if ({' && '.join(asked)}) "
+        text += f"launches[{launch}].kernel = {kernels.index(own.symbol(tile))};\n"
+    return text

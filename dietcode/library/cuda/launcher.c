@@ -19,6 +19,7 @@
 #define CAPABILITY_MAJOR 75
 #define CAPABILITY_MINOR 76
 #define MAX_SHARED_BYTES 8 /* of a function: what a launch may ask for */
+#define CAPTURE_UNSUPPORTED 900
 
 typedef struct {
   int number;        /* 86 for sm_86 */
@@ -69,7 +70,7 @@ static const int64_t more_after[NUM_WINDOWS];
 static const int64_t fixed[NUM_INDICES]; /* extents; 0 for those that come from a call's tensors */
 static const int dynamic[NUM_DYNAMIC + 1];
 static int64_t select_category(const int64_t* values);
-static Plan plan(int64_t category, const int64_t* extents, Launch* launches);
+static Plan plan(int64_t category, const int64_t* extents, const uintptr_t* addresses, Launch* launches);
 
 static struct {
   int (*init)(unsigned);
@@ -172,7 +173,13 @@ static int prepare(Device* device, int index) {
   }
   if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
   if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
-  status = check(driver.load(&module, image->data), "cuModuleLoadData");
+  status = driver.load(&module, image->data);
+  if (status == CAPTURE_UNSUPPORTED) {
+    status = fail("RuntimeError", "cuda:%d: machine code cannot be loaded while a graph is captured; call "
+                  "prepare(%d) before", index, index);
+  } else {
+    status = check(status, "cuModuleLoadData");
+  }
   for (int i = 0; i < NUM_KERNELS && status == 0; ++i) {
     status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
     /* A module's functions are loaded when they are first launched, which waits for the GPU: not in a call. */
@@ -345,13 +352,15 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_prepare(void* self, const TVMFFIAny* args, int3
 static int read_call(const TVMFFIAny* args, const TVMFFIAny* variables, const DLTensor** found, int64_t* extents,
                      Launch* launches, Plan* result) {
   int64_t values[NUM_VARIABLES + 1];
+  uintptr_t addresses[NUM_TENSORS];
   if (read_tensors(args, found) != 0 || read_extents(found, extents) != 0) return -1;
   *result = (Plan){0};
   for (int i = 0; i < NUM_INDICES; ++i) {
     if (extents[i] == 0) return 0;
   }
   for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = variables[i].v_int64;
-  *result = plan(select_category(values), extents, launches);
+  for (int i = 0; i < NUM_TENSORS; ++i) addresses[i] = (uintptr_t)address_of(found[i]);
+  *result = plan(select_category(values), extents, addresses, launches);
   return 0;
 }
 

@@ -26,6 +26,7 @@ from dietcode.workload.text import clip
 _MAX_SMS = 4096
 _MIN_SECS, _MAX_SECS = 1e-12, 1e6  # of one call
 _MAX_TIMES = 1024  # of one line
+_MAX_CLASSES = 8  # alignment classes of one micro-kernel
 _CALIBRATION = ("micro_kernel", "unit", "block_flops", "wave_blocks", "num_blocks", "secs", "from_workload")
 _FACTS = ("registers", "shared_bytes", "stack_bytes", "code_bytes")
 # What lines lack that were written before all records had one format.
@@ -55,7 +56,9 @@ def _whole_measurement(body: Mapping[str, Any]) -> dict[str, Any]:
     if facts is not None:
         for name in _FACTS:
             checks.whole(facts[name], name, least=0, most=checks.MAX_EXTENT)
-        facts = KernelFacts(*(facts[name] for name in _FACTS))
+        classes = facts.get("classes", 1)  # lines from before there were alignment classes have one
+        checks.whole(classes, "classes", most=_MAX_CLASSES)
+        facts = KernelFacts(**{name: facts[name] for name in _FACTS}, classes=classes)
     if whole["error"] is not None:
         checks.line(whole["error"], "error")
     return whole | {"facts": facts}

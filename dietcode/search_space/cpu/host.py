@@ -70,12 +70,18 @@ def _emit_tree(tree: DispatchTree, values: dict[str, Any], leaf: Callable[[int],
     if isinstance(tree, int):
         leaf(tree)
         return
-    variable, threshold, below, above = tree
-    with T.If(values[variable] <= i64(threshold)):
+    condition, first, other = _condition(tree, values), *tree[-2:]
+    with T.If(condition):
         with T.Then():
-            _emit_tree(below, values, leaf)
+            _emit_tree(first, values, leaf)
         with T.Else():
-            _emit_tree(above, values, leaf)
+            _emit_tree(other, values, leaf)
+
+
+def _condition(node: Any, values: dict[str, Any]) -> Any:
+    variable, *remainder, number = node[:-2]
+    value = values[variable]
+    return tirx.truncmod(value, i64(number)) == i64(0) if remainder else value <= i64(number)
 
 
 def _variables(names: Sequence[str]) -> dict[str, Any]:

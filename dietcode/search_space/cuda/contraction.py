@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dietcode.search_space.cuda.classes import UNALIGNED, AlignmentClass
 from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import OperandCopy, block_problem, copies_of, writes_parts
@@ -25,13 +26,15 @@ def copy_symbol(micro_kernel: CudaMicroKernel, copy: OperandCopy) -> str:
     return f"{micro_kernel.symbol}_{copy.name}"
 
 
-def contraction_functions(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
-    """Return the functions of a micro-kernel in the order in which a call launches them."""
+def contraction_launches(
+    problem: Problem, micro_kernel: CudaMicroKernel, own: AlignmentClass = UNALIGNED
+) -> tuple[Function, ...]:
+    """Return the functions of a micro-kernel in the order in which a call of a class launches them."""
     copies = [
         Function(copy_symbol(micro_kernel, copy), (copy.operand, copy.name), SUM_THREADS)
         for copy in copies_of(problem, micro_kernel)
     ]
     arguments = block_arguments(problem, micro_kernel)
-    block = Function(micro_kernel.symbol, arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
+    block = Function(own.symbol(micro_kernel), arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
     adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))

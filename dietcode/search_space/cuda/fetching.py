@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
-from dietcode.search_space.access import ONE, Group, padded_windows, size_of, view_of
+from dietcode.search_space.access import ONE, Group, Size, padded_windows, size_of, view_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
 WIDTHS = (4, 2, 1)  # of vector loads and stores, in float32
 _VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class AlignedProblem(Problem):
+    """A contraction of which more is known than its fixed extents: one alignment class of a micro-kernel's.
+
+    Attributes
+    ----------
+    multiples : dict of str to int
+        What the extents of some dynamic indices are multiples of.
+    """
+
+    multiples: dict[str, int] = field(default_factory=dict)
+
+
+def known_multiple(problem: Problem, size: Size) -> int:
+    """Return a number that a size is a multiple of, whatever the extents of a call are."""
+    multiples = problem.multiples if isinstance(problem, AlignedProblem) else {}
+    return size.factor * math.prod(multiples.get(index, 1) for index in size.indices)
 
 
 @dataclass(frozen=True)
@@ -46,13 +66,13 @@ def _width(problem: Problem, tensor: str, indices: tuple[str, ...], most: int, i
     if inner is None or inner.indices in set(apart):
         return 1
     moving = [k for k in view.strides if k not in inner.indices and size_of(problem, k) != ONE]
-    others = [view.strides[index].factor for index in moving]
-    others += [view.axis_strides[window.axis].factor * window.padding for window in windows]
+    others = [known_multiple(problem, view.strides[index]) for index in moving]
+    others += [known_multiple(problem, view.axis_strides[w.axis]) * w.padding for w in windows]
     return next(
         w
         for w in (2 * WIDTHS[0], *WIDTHS)
         if w * itemsize <= _VECTOR_BYTES
-        and most % w == inner.extent.factor % w == 0
+        and most % w == known_multiple(problem, inner.extent) % w == 0
         and not any(s % w for s in others)
     )
 
@@ -79,6 +99,13 @@ def output_width(problem: Problem, micro_kernel: CudaMicroKernel) -> int:
     most = micro_kernel.thread_columns // micro_kernel.column_vthreads
     largest = max(problem.storage(name).itemsize for name in (problem.output, *problem.inputs[2:]))
     return _width(problem, problem.output, problem.columns, most, largest)
+
+
+def part_width(problem: Problem, micro_kernel: CudaMicroKernel) -> int:
+    """Return how many accumulators a thread writes at once to the workspace, along the columns."""
+    most = micro_kernel.thread_columns // micro_kernel.column_vthreads
+    columns = known_multiple(problem, size_of(problem, problem.columns))
+    return next(w for w in WIDTHS if most % w == columns % w == 0)
 
 
 def stage_width(problem: Problem, tensor: str, width: int) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.cuda.blocks.functions import product_functions, row_functions
 from dietcode.search_space.cuda.blocks.shape import BlockShape
-from dietcode.search_space.cuda.contraction import contraction_functions
+from dietcode.search_space.cuda.classes import UNALIGNED, AlignmentClass, alignment_classes
+from dietcode.search_space.cuda.contraction import contraction_launches
 from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import CallShape, alignments
@@ -28,17 +29,20 @@ class CudaForm:
 
     Attributes
     ----------
-    functions : callable
-        ``(problem, micro_kernel) -> tuple of Function``, in the order in which a call launches them.
+    launches : callable
+        ``(problem, micro_kernel, alignment class) -> tuple of Function``, in the order of their launches.
     shape : callable
         ``(problem, micro_kernel, extents, ops) -> CallShape or BlockShape``.
     alignments : callable
         ``(problem, micro_kernel) -> dict``: bytes that the address of each tensor must be a multiple of.
+    classes : callable
+        ``(problem, micro_kernel) -> tuple of AlignmentClass``, as `alignment_classes` has it.
     """
 
-    functions: Callable[[Any, CudaMicroKernel], tuple[Function, ...]]
+    launches: Callable[[Any, CudaMicroKernel, AlignmentClass], tuple[Function, ...]]
     shape: Callable[..., Any]
     alignments: Callable[[Any, CudaMicroKernel], dict[str, int]]
+    classes: Callable[[Any, CudaMicroKernel], tuple[AlignmentClass, ...]] = lambda *_: (UNALIGNED,)
 
 
 def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
@@ -47,9 +51,9 @@ def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str,
 
 
 CUDA_FORMS: dict[str, CudaForm] = {
-    Problem.form: CudaForm(contraction_functions, CallShape, alignments),
-    ProductProblem.form: CudaForm(product_functions, BlockShape, _elements),
-    RowProblem.form: CudaForm(row_functions, BlockShape, _elements),
+    Problem.form: CudaForm(contraction_launches, CallShape, alignments, alignment_classes),
+    ProductProblem.form: CudaForm(lambda *given: product_functions(*given[:2]), BlockShape, _elements),
+    RowProblem.form: CudaForm(lambda *given: row_functions(*given[:2]), BlockShape, _elements),
 }
 
 
@@ -58,9 +62,22 @@ def cuda_form(problem: AnyProblem) -> CudaForm:
     return CUDA_FORMS[problem.form]
 
 
+def classes_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[AlignmentClass, ...]:
+    """Return the alignment classes of a micro-kernel, the widest first; the last asks for nothing."""
+    return cuda_form(problem).classes(problem, micro_kernel)
+
+
+def launches_of(
+    problem: AnyProblem, micro_kernel: CudaMicroKernel, own: AlignmentClass = UNALIGNED
+) -> tuple[Function, ...]:
+    """Return the functions of a micro-kernel in the order in which a call of a class launches them."""
+    return cuda_form(problem).launches(problem, micro_kernel, own)
+
+
 def functions_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
-    """Return the functions of a micro-kernel in the order in which a call launches them."""
-    return cuda_form(problem).functions(problem, micro_kernel)
+    """Return all functions of a micro-kernel: what an unaligned call launches, then other classes' own."""
+    classes = reversed(classes_of(problem, micro_kernel))
+    return tuple(dict.fromkeys(f for one in classes for f in launches_of(problem, micro_kernel, one)))
 
 
 def device_problem(problem: AnyProblem) -> AnyProblem:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.cuda.forms import call_shape, functions_of
+from dietcode.search_space.cuda.forms import call_shape, classes_of, launches_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import AnyProblem
 
@@ -57,7 +57,7 @@ class Call:
 
 
 def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
-    """Return the launches of a micro-kernel at some extents.
+    """Return the launches of a micro-kernel at some extents, of tensors that begin at multiples of 16 bytes.
 
     Parameters
     ----------
@@ -65,11 +65,12 @@ def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping
         As `dietcode.search_space.cuda.forms.device_problem` gives it.
     """
     own = {index: int(extents[index]) for index in problem.extents}
-    shape, functions = call_shape(problem, micro_kernel, own), functions_of(problem, micro_kernel)
+    fitting = next(one for one in classes_of(problem, micro_kernel) if one.serves(own))
+    shape, functions = call_shape(problem, micro_kernel, own), launches_of(problem, micro_kernel, fitting)
     launches = tuple(
         Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
         for function, (x, y) in zip(functions, shape.grids, strict=True)
     )
     regions = {name: 4 * int(region.first) for name, region in shape.regions.items()}
-    block = [function.symbol for function in functions].index(micro_kernel.symbol)
+    block = [function.symbol for function in functions].index(fitting.symbol(micro_kernel))
     return Call(own, launches, 4 * shape.workspace_elements, regions, block)

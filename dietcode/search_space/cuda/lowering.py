@@ -20,12 +20,12 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.addressing import Addresses
 from dietcode.search_space.cuda.block import BlockKernel
 from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, wide
+from dietcode.search_space.cuda.classes import alignment_classes
 from dietcode.search_space.cuda.contraction import block_arguments, copy_symbol, sum_arguments
-from dietcode.search_space.cuda.fetching import WIDTHS, output_width
+from dietcode.search_space.cuda.fetching import output_width, part_width
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.output import OutputWriter, PartWriter, Writer
 from dietcode.search_space.cuda.padding import (
@@ -39,6 +39,8 @@ from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, TirOps, as_int64, i64, small_buffers_in, store
+
+_GROUP = 8  # row tiles
 
 
 class _Ops(TirOps):
@@ -54,8 +56,10 @@ def lower_contraction(problem: Problem, micro_kernel: CudaMicroKernel, symbol: s
     copies = {copy_symbol(micro_kernel, copy): copy for copy in copies_of(problem, micro_kernel)}
     if symbol in copies:
         return lower_copy(problem, micro_kernel, copies[symbol], symbol)
-    lower = lower_block if symbol == micro_kernel.symbol else lower_sum
-    return lower(problem, micro_kernel, symbol)
+    classes = {one.symbol(micro_kernel): one for one in alignment_classes(problem, micro_kernel)}
+    if symbol in classes:
+        return lower_block(classes[symbol].problem(problem), micro_kernel, symbol)
+    return lower_sum(problem, micro_kernel, symbol)
 
 
 def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any:
@@ -64,7 +68,7 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
     Parameters
     ----------
     problem : Problem
-        As `dietcode.search_space.cuda.forms.device_problem` gives it.
+        That of an alignment class, `AlignmentClass.problem`.
 
     Returns
     -------
@@ -87,15 +91,41 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
             kernel = form(padded, micro_kernel, memory, extents, thread)
             # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
             row_tiles, column_tiles = (narrow(as_int64(n)) for n in (grid.row_tiles, grid.column_tiles))
-            index = narrow(block)
-            column_tile = wide(once("column_tile", tirx.truncmod(index, column_tiles)))
-            kernel.first_column = column_tile * micro_kernel.columns
-            lines = tirx.truncdiv(index, column_tiles)
-            kernel.first_row = wide(once("row_tile", tirx.truncmod(lines, row_tiles))) * micro_kernel.rows
-            kernel.batch = wide(once("batch", tirx.truncdiv(lines, row_tiles)))
-            kernel.part = wide(part)
+            tile_of = _tile_in_group if micro_kernel.unit == "mma" else _tile_in_row
+            batch, row_tile, column_tile = tile_of(narrow(block), row_tiles, column_tiles)
+            kernel.first_column = wide(column_tile) * micro_kernel.columns
+            kernel.first_row = wide(row_tile) * micro_kernel.rows
+            kernel.batch, kernel.part = wide(batch), wide(part)
             _block(kernel, _writer(kernel, workspace))
     return builder.get()
+
+
+def _tile_in_row(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, Any, Any]:
+    """Return the batch, the row tile and the column tile of a block, int32: row tiles one after the other."""
+    column_tile = once("column_tile", tirx.truncmod(index, column_tiles))
+    lines = tirx.truncdiv(index, column_tiles)
+    row_tile = once("row_tile", tirx.truncmod(lines, row_tiles))
+    return once("batch", tirx.truncdiv(lines, row_tiles)), row_tile, column_tile
+
+
+def _tile_in_group(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, Any, Any]:
+    """Return what `_tile_in_row` does, in another order.
+
+    Blocks go down `_GROUP` row tiles before they go on to the next column tile: those that run at a time then
+    need fewer tiles of both operands together than if they went through all of one row tile's columns. On
+    tensor cores alone: kernels of SIMT units take more registers with it, and fewer of their blocks fit.
+    """
+    of_batch = once("tiles", row_tiles * column_tiles)
+    rest = once("tile", tirx.truncmod(index, of_batch))
+    first = once("first_tile", tirx.truncdiv(rest, column_tiles * _GROUP) * _GROUP)
+    height = once("group_tiles", tirx.min(row_tiles - first, _GROUP))
+    inside = once("group_tile", rest - first * column_tiles)
+    row_tile = once("row_tile", first + tirx.truncmod(inside, height))
+    return (
+        once("batch", tirx.truncdiv(index, of_batch)),
+        row_tile,
+        once("column_tile", tirx.truncdiv(inside, height)),
+    )
 
 
 def _block(kernel: BlockKernel, writer: Writer) -> None:
@@ -120,11 +150,8 @@ def _writer(kernel: BlockKernel, workspace: Any) -> Writer:
     problem, micro_kernel = kernel.problem, kernel.micro_kernel
     if workspace is None:
         return OutputWriter(problem, kernel.memory, output_width(problem, micro_kernel))
-    columns = size_of(problem, problem.columns)
-    run = micro_kernel.thread_columns // micro_kernel.column_vthreads
-    width = next(w for w in WIDTHS if run % w == columns.factor % w == 0)
     sizes = (kernel.batches, kernel.rows, kernel.columns)
-    return PartWriter(workspace, kernel.part, sizes, width)
+    return PartWriter(workspace, kernel.part, sizes, part_width(problem, micro_kernel))
 
 
 def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any:

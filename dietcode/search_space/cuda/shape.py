@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dietcode.search_space.cuda.fetching import output_width, plan_fetch, stage_width
+from dietcode.search_space.cuda.classes import class_counts, vector_widths
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import ROLES, block_problem, copies_of, own_batch, writes_parts
 from dietcode.search_space.partition import NumpyOps, Ops, ceildiv
@@ -48,12 +48,15 @@ class Demand:
     num_steps : steps of the reduction that a block does, in whole tiles.
     padded_flops : FLOPs of all tiles, reduction included.
     elements : elements that other functions than the block function read and write.
+    vectors : loads and stores of global memory of the block functions, of the widest alignment class that the
+        extents fit; 0 of blocks, which read and write single elements.
     """
 
     blocks: Any
     num_steps: Any
     padded_flops: Any
     elements: Any
+    vectors: Any = 0
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,15 @@ class CallShape:
         is_added = writes_parts(self.problem, micro_kernel)
         added = grid.elements * (micro_kernel.splits + 1) if is_added else 0
         padded_flops = 2.0 * blocks * micro_kernel.rows * micro_kernel.columns * num_steps
-        return Demand(blocks, num_steps, padded_flops, copied + added)
+        return Demand(blocks, num_steps, padded_flops, copied + added, blocks * self._vectors(num_steps))
+
+    def _vectors(self, num_steps: Any) -> Any:
+        """Return the loads and stores of one block, see `Demand.vectors`."""
+        found: Any = None
+        for counts in reversed(class_counts(self.problem, self.micro_kernel)):
+            own = num_steps * counts.of_step + counts.of_output
+            found = own if found is None else self.ops.where(counts.own.serves(self.extents), own, found)
+        return found
 
     @property
     def workspace_elements(self) -> int:
@@ -187,15 +198,15 @@ class CallShape:
 
 
 def alignments(problem: Problem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
-    """Return the bytes that the address of each tensor must be a multiple of."""
-    padded = block_problem(problem, micro_kernel)
-    widths = {
-        name: plan_fetch(padded, name, micro_kernel).width if name in padded.inputs else 1
-        for name in problem.inputs[:2]
-    }
-    own = output_width(problem, micro_kernel)
-    stages = {name: stage_width(problem, name, own) for name in problem.inputs[2:]}
-    parts = writes_parts(problem, micro_kernel)
-    # Copies and the sum read and write single elements.
-    widths |= {name: 1 if parts else width for name, width in (stages | {problem.output: own}).items()}
-    return {name: width * problem.storage(name).itemsize for name, width in widths.items()}
+    """Return the bytes that the address of each tensor must be a multiple of.
+
+    Parameters
+    ----------
+    problem : Problem
+        That of an alignment class, `AlignmentClass.problem`, for what that class needs.
+    """
+    widths = vector_widths(problem, micro_kernel)
+    if writes_parts(problem, micro_kernel):
+        del widths[problem.output]  # the sum reads and writes single elements
+    names = (*problem.inputs, problem.output)  # and so do copies
+    return {name: widths.get(name, 1) * problem.storage(name).itemsize for name in names}

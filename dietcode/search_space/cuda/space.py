@@ -35,12 +35,18 @@ class CudaSeed:
 
 
 def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
-    """Return those of a large, a middle and a small tile, for many, some and few rows, that it holds."""
+    """Return those of a large, a middle and a small tile, for many, some and few rows, that it holds.
+
+    Large ones also with more steps of the reduction at a time on tensor cores, which halves the barriers, and
+    with fewer on SIMT units, which leaves shared memory for more blocks.
+    """
     tensor_tiles = (
         CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma"),
         CudaMicroKernel(16, 64, 16, 16, 64, stages=4, unit="mma"),
+        CudaMicroKernel(128, 256, 64, 64, 64, stages=4, unit="mma"),
+        CudaMicroKernel(128, 128, 64, 64, 64, stages=3, unit="mma"),
     )
     seeds = [
         CudaSeed(micro_kernel, "hardware")
@@ -53,6 +59,7 @@ def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
         CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2),
         CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2),
         CudaMicroKernel(16, 64, 4, 4, 16, stages=2),
+        CudaMicroKernel(128, 128, 8, 8, 8, 2, 2, stages=2),
     )
     return [
         CudaSeed(micro_kernel, "hardware")

@@ -18,8 +18,9 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import has_windows
-from dietcode.search_space.cuda.block import BlockKernel, Operand
+from dietcode.search_space.cuda.block import BlockKernel
 from dietcode.search_space.cuda.building import both, local, once, only_if, run, wide
+from dietcode.search_space.cuda.operand import Operand
 from dietcode.search_space.tir import store
 
 CHUNK = 8  # elements of 16 bytes
