@@ -175,13 +175,17 @@ class CallEvaluation(Evaluation):
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         site.library = call
-        given = [rows_if_tensors(one) if node is not None else one for node, one in call.given]
+        changes = call.function in lists.CHANGING
+        given = [one if own is None or changes else rows_if_tensors(one) for own, one in call.given]
         parameters = self._recording.source_of(call.function).parameters
         statics = {
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
+            if changes and isinstance(given[0], list) and given[0]:
+                longer = [*given[0], *given[0][:1] * _REHEARSED]
+                self._recording.call(call.function, [longer, *given[1:]], statics)
+            elif any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
                 self._recording.call(call.function, list(map(self._longer, given)), statics)
             result, number = self._recording.call(call.function, given, statics)
         except ModelError as error:

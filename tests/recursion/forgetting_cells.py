@@ -47,3 +47,19 @@ def forgetting(kind: str) -> Any:
     return dietcode.Recursion(
         Forgetting(is_words).eval(), children=children, states=[(H,), (H,)], x=x, **leaf
     )
+
+
+class Small(nn.Module):
+    """Of each child a gate of its own: as few kernels as there may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.words, self.forget = nn.Embedding(WORDS, H), nn.Linear(H, H)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return torch.tanh(self.words(x) + (torch.sigmoid(self.forget(h)) * h).sum(0) / 2)
+
+
+def small() -> Any:
+    return dietcode.Recursion(Small().eval(), children=dietcode.ChildSum(max=CHILDREN), states=[(H,)], x=())

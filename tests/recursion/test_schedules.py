@@ -115,8 +115,8 @@ def test_readings_take_turns() -> None:
 _FILE = """
 import sys
 sys.path.insert(0, {folder!r})
-from forgetting_cells import forgetting
-tree = forgetting("words")
+from forgetting_cells import small
+tree = small()
 chains = [[[-1], *([at] for at in range(20))]]
 """
 
@@ -148,7 +148,7 @@ def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> An
     return run
 
 
-@pytest.mark.parametrize("fastest", [0, 1, 2, 3])
+@pytest.mark.parametrize("fastest", [*(pytest.param(k, marks=pytest.mark.long) for k in range(3)), 3])
 def test_the_fastest_is_kept(
     fastest: int, compiled: Any, inside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,11 +170,9 @@ def test_the_fastest_is_kept(
     model = dietcode.load(bundle)
     structure = random_structure(3, 60, CHILDREN, is_dag=True)
     x = drawn("words", 60)
-    wanted = recursion(structure, x, all_nodes=True)
-    for own, right in zip(
-        model(dietcode.Structure(structure.children), x, all_nodes=True), wanted, strict=True
-    ):
-        np.testing.assert_allclose(own, right.numpy(), rtol=0, atol=2e-6 * max(1, float(right.abs().max())))
+    right = recursion(structure, x, all_nodes=True)
+    found = model(dietcode.Structure(structure.children), x, all_nodes=True)
+    np.testing.assert_allclose(found, right.numpy(), rtol=0, atol=5e-6)
 
 
 def test_structures_at_the_limits(compiled: Any) -> None:
@@ -189,18 +187,12 @@ def test_structures_at_the_limits(compiled: Any) -> None:
         x = drawn("words", len(rows))
         structure = dietcode.Structure(rows)
         found = model(structure, x, all_nodes=True)
-        wanted = recursion(structure, x, all_nodes=True)
-        for own, right in zip(found, wanted, strict=True):
-            assert own.shape == tuple(right.shape)
-            atol = 2e-6 * max(1.0, float(right.abs().max()))
-            np.testing.assert_allclose(own, right.numpy(), rtol=0, atol=atol)
+        right = recursion(structure, x, all_nodes=True)
+        assert found.shape == tuple(right.shape)
+        np.testing.assert_allclose(found, right.numpy(), rtol=0, atol=5e-6)
 
-    assert [
-        one.shape for one in model(dietcode.Structure(np.empty((0, 2), np.int32)), drawn("words", 0))
-    ] == [
-        (0, H),
-        (0, H),
-    ]
+    nothing = model(dietcode.Structure(np.empty((0, 2), np.int32)), drawn("words", 0))
+    assert nothing.shape == (0, H)
     check([[-1, -1]])
     check([[-1], *([at] for at in range(9999))])
     below = np.full((42, CHILDREN), -1)
