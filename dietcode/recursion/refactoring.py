@@ -75,6 +75,7 @@ def refactored(cell: Graph, leaf: Graph | None, num_states: int) -> RefactoredRo
             _copy(new, node, names)
             continue
         take = _take_below(node, producers)
+        assert take is not None  # as `_groups` has it
         table = f"{_STATE}{numbers[moved[node.result]]}"
         row = new.add("take", table, names[str(take.operands[1])], axis=0, source=node.source)
         bias = node.operands[2:]

@@ -184,10 +184,31 @@ def layers_in_training() -> Case:
     return run, [[1, 2], [3]], [[4, 5, 6]]
 
 
+def best_path() -> Case:
+    """Viterbi: for each step where the best path comes from, read backwards at positions that are values."""
+    emission, moves = nn.Linear(WIDTH, 4).eval(), nn.Parameter(torch.randn(4, 4))
+
+    @dietcode.program
+    def run(xs: list[Tensor]) -> tuple[list[int], Tensor]:
+        score, back = emission(xs[0]), []
+        for x in xs[1:]:
+            total = score.unsqueeze(1) + moves
+            back.append(total.argmax(0))
+            score = total.max(0).values + emission(x)
+        best = [score.argmax().item()]
+        for positions in reversed(back):
+            best.append(positions[best[-1]].item())
+        best.reverse()
+        return best, score.max()
+
+    return run, [_rows(1), _rows(3, 2)], [_rows(5, 4)]
+
+
 PROGRAMS = {
     one.__name__: one
     for one in (
         *(kinds_of_nodes, layers_by_member, members_compared),
+        best_path,
         *(spliced_lists, inserted_tensors, layers_in_training),
     )
 }

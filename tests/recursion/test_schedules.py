@@ -148,7 +148,7 @@ def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> An
     return run
 
 
-@pytest.mark.parametrize("fastest", [*(pytest.param(k, marks=pytest.mark.long) for k in range(3)), 3])
+@pytest.mark.parametrize("fastest", [*(pytest.param(k, marks=pytest.mark.long) for k in range(2)), 2])
 def test_the_fastest_is_kept(
     fastest: int, compiled: Any, inside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,9 +161,9 @@ def test_the_fastest_is_kept(
     bundle, _, recursion = compiled()
     report = json.loads((bundle / "report.json").read_text())
     rows = report["schedules"]
-    assert sorted(row["schedule"] for row in rows) == sorted(one.label for one in SCHEDULES)
+    assert sorted(row["schedule"] for row in rows) == ["plain", "refactored", "unrolled"]
     assert report["schedule"] == rows[fastest]["schedule"]
-    assert [row["secs"] for row in rows] == [1e-3 + 1e-3 * (at != fastest) for at in range(4)]
+    assert [row["secs"] for row in rows] == [1e-3 + 1e-3 * (at != fastest) for at in range(3)]
     shown = inside("inspect", bundle).stdout
     assert f"{report['schedule']}: 1 ms" in shown and shown.count(", kept") == 1
     assert f"{report['node_bytes']} bytes for a node" in shown
