@@ -357,6 +357,6 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
-CHANGING = (overwrite, removed, turn, clear, insert)  # which a list itself is given to
+CHANGING = (overwrite, removed, turn, clear, insert, splice)  # which a list itself is given to
 BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
 LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one
