@@ -183,8 +183,7 @@ class CallEvaluation(Evaluation):
         }
         try:
             if changes and isinstance(given[0], list) and given[0]:
-                longer = [*given[0], *given[0][:1] * _REHEARSED]
-                self._recording.call(call.function, [longer, *given[1:]], statics)
+                self._recording.call(call.function, list(map(_longer_list, given)), statics)
             elif any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
                 self._recording.call(call.function, list(map(self._longer, given)), statics)
             result, number = self._recording.call(call.function, given, statics)
@@ -414,3 +413,8 @@ def is_stack(function: Any, node: ast.Call) -> bool:
     if not isinstance(given, ast.List | ast.Tuple):
         return True
     return any(isinstance(one, ast.Starred) for one in given.elts)
+
+
+def _longer_list(value: Any) -> Any:
+    """Return a list with more items, so that each line of a function that changes it is reached."""
+    return [*value, *value[:1] * _REHEARSED] if isinstance(value, list) else value

@@ -16,7 +16,7 @@ from dietcode.measure.local import LocalMachine
 from dietcode.models.compiling import CompileResult, Options, PlanChoice, compile_plan
 from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
-from dietcode.recursion.schedules import Schedule
+from dietcode.recursion.schedules import RecursionSchedule
 from dietcode.recursion.trials import fastest_plan, plan_by_counts, plans_of
 from dietcode.tuner.events import Event, OnEvent, silent
 
@@ -34,7 +34,7 @@ def compile_recursion(
     on_event: OnEvent = silent,
     keep_weights: bool = True,
     passes: Passes = ALL,
-    schedule: Schedule | None = None,
+    schedule: RecursionSchedule | None = None,
 ) -> CompileResult:
     """Tune the kernels of a recursion and write its bundle.
 
@@ -60,7 +60,7 @@ def compile_recursion(
         Whether the weights go into the bundle.
     passes : Passes
         All but for an ablation.
-    schedule : Schedule, optional
+    schedule : RecursionSchedule, optional
         The only one to try, for an ablation.
 
     Raises

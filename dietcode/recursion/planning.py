@@ -23,7 +23,13 @@ from dietcode.recursion.lowest import LEAF, lowest_form
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.refactoring import refactored
 from dietcode.recursion.rewriting import canonical, distinct_outputs
-from dietcode.recursion.schedules import SCHEDULES, USUAL, Schedule, multiply_adds_of, tried_structure
+from dietcode.recursion.schedules import (
+    SCHEDULES,
+    USUAL,
+    RecursionSchedule,
+    multiply_adds_of,
+    tried_structure,
+)
 from dietcode.recursion.tables import multiply_adds
 from dietcode.recursion.uniform import with_zeros
 from dietcode.recursion.unrolling import unrolled
@@ -65,9 +71,9 @@ class Forms:
     inner_states: tuple[Shape, ...] = ()
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RecursionSchedule:
         """How it is computed."""
-        return Schedule(self.first is not None, bool(self.inner_states))
+        return RecursionSchedule(self.first is not None, bool(self.inner_states))
 
     @property
     def skips_leaves(self) -> bool:
@@ -90,7 +96,7 @@ def plan_recursion(
     fields: Mapping[str, Any],
     samples: Samples | None = None,
     passes: Passes = ALL,
-    schedule: Schedule = USUAL,
+    schedule: RecursionSchedule = USUAL,
 ) -> ModelPlan:
     """Take a recursion apart; the plan's description is ``recursion.json``.
 
@@ -107,7 +113,7 @@ def plan_recursion(
         What numbers of rows count; evenly in the logarithm without them.
     passes : Passes
         All but for an ablation.
-    schedule : Schedule
+    schedule : RecursionSchedule
 
     Raises
     ------
@@ -156,7 +162,7 @@ def plan_recursion(
 
 def schedules_of(
     cells: Cells, max_nodes: int, max_level: int, samples: Samples | None = None
-) -> dict[Schedule, int]:
+) -> dict[RecursionSchedule, int]:
     """Return the schedules to try, the one with the fewest multiplications first, and what these are.
 
     One that computes the same as another is left out, and so is refactoring where it multiplies no less.
@@ -172,21 +178,21 @@ def schedules_of(
         An operator has no form for many nodes.
     """
     children = tried_structure(samples, cells.children, max_nodes)
-    found: dict[Schedule, int] = {}
+    found: dict[RecursionSchedule, int] = {}
     for schedule in SCHEDULES:
         forms = forms_of(cells, max_nodes, max_level, schedule=schedule)
         if forms.schedule != schedule:
             continue
         of_forms = {word: multiply_adds(graph) for word, graph in forms.graphs.items()}
         work = multiply_adds_of(children, of_forms, forms.skips_leaves)
-        plainer = found.get(Schedule(schedule.unrolled, refactored=False))
+        plainer = found.get(RecursionSchedule(schedule.unrolled, refactored=False))
         if plainer is None or work < plainer:
             found[schedule] = work
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 
 def forms_of(
-    cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL, schedule: Schedule = USUAL
+    cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL, schedule: RecursionSchedule = USUAL
 ) -> Forms:
     """Return the graphs of rows that cells become.
 

@@ -16,7 +16,7 @@ Children = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RecursionSchedule:
     """How a recursion is computed.
 
     Attributes
@@ -39,8 +39,8 @@ class Schedule:
         return " and ".join(words) or "plain"
 
 
-USUAL = Schedule()
-SCHEDULES = (USUAL, Schedule(False), Schedule(True, True), Schedule(False, True))
+USUAL = RecursionSchedule()
+SCHEDULES = (USUAL, RecursionSchedule(False), RecursionSchedule(True, True), RecursionSchedule(False, True))
 
 
 def tried_structure(samples: Samples | None, num_children: int, max_nodes: int) -> Children:

@@ -15,7 +15,7 @@ from dietcode.graph.recursive_model import RecursiveModel
 from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.planning import plan_recursion, schedules_of
-from dietcode.recursion.schedules import USUAL, Children, Schedule, tried_structure
+from dietcode.recursion.schedules import USUAL, Children, RecursionSchedule, tried_structure
 from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.structure import Structure
 
@@ -25,7 +25,10 @@ _WORTH_IT = 0.75  # of the multiplications that a refactored recursion may have,
 
 
 def plans_of(
-    model: RecursiveModel, fields: Mapping[str, Any], passes: Passes = ALL, schedule: Schedule | None = None
+    model: RecursiveModel,
+    fields: Mapping[str, Any],
+    passes: Passes = ALL,
+    schedule: RecursionSchedule | None = None,
 ) -> list[ModelPlan]:
     """Return a plan for each schedule that is worth a trial, the one with the fewest multiplications first.
 
@@ -38,7 +41,7 @@ def plans_of(
         Target, budget and objective of each part, as a spec has them.
     passes : Passes
         With fewer than all of them, for an ablation, there is one plan.
-    schedule : Schedule, optional
+    schedule : RecursionSchedule, optional
         The only one to plan for.
 
     Raises

@@ -18,7 +18,7 @@ from dietcode.graph.samples import Samples, levels_of
 from dietcode.recursion import trials
 from dietcode.recursion.exporting import export_cells
 from dietcode.recursion.planning import plan_recursion, schedules_of
-from dietcode.recursion.schedules import SCHEDULES, Schedule, multiply_adds_of, tried_structure
+from dietcode.recursion.schedules import SCHEDULES, RecursionSchedule, multiply_adds_of, tried_structure
 from dietcode.recursion.trials import plan_by_counts, plans_of, timed_in_turns
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -66,7 +66,9 @@ def test_what_is_worth_a_trial() -> None:
     assert len(below) == 200 // 31 * 31 and max(map(len, below)) <= CHILDREN
     inner, leaves = sum(sizes[1:]), sizes[0]
     # Leaves take their own products of x, and the two products of their states.
-    assert found[Schedule(False, True)] == inner * (3 * H * H + 2 * X * H) + leaves * (2 * H * H + 2 * X * H)
+    assert found[RecursionSchedule(False, True)] == inner * (3 * H * H + 2 * X * H) + leaves * (
+        2 * H * H + 2 * X * H
+    )
     binary, _ = export_cells(dietcode.Recursion(Sum().eval(), children=2, states=[(H,)]), "cell")
     assert [schedule.label for schedule in schedules_of(binary, 200, 64)] == ["unrolled", "plain"]
 

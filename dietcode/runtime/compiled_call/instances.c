@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { K_NONE, K_BOOL, K_INT, K_FLOAT, K_TEXT, K_TUPLE, K_LIST, K_RECORD, K_TENSOR }; /* as the machine has them */
-enum { TYPE_SHIFT = 8, MAX_TYPES = 64, FIRST_ROOM = 256, MAX_SPARE = 4, MAX_WASTEFUL = 64, WASTE = 8, AHEAD = 16 };
+enum { TYPE_SHIFT = 8, MAX_TYPES = 64, FIRST_ROOM = 256, MAX_SPARE = 4, MAX_WASTEFUL = 64, WASTE = 8 };
 static const int64_t OWN_TEXTS = INT64_C(1) << 32;
 
 typedef struct {
@@ -375,10 +375,7 @@ static PyObject *encode(PyObject *module, PyObject *args) {
     is_right = read_types(w, types) == 0 && begin_words(w, num_parameters * PyList_Size(instances)) == 0 &&
                write_instances(w, instances, num_parameters, is_alone, on_error) == 0;
   }
-  for (size_t i = 0; i < w->num_waiting; i++) { /* of many objects most are in no cache any more */
-    if (i + AHEAD < w->num_waiting) __builtin_prefetch(w->waiting[i + AHEAD], 1);
-    Py_DECREF(w->waiting[i]);
-  }
+  for (size_t i = 0; i < w->num_waiting; i++) Py_DECREF(w->waiting[i]);
   if (is_right) result = result_of(w, own_texts, kept);
   else give_back(w);
   Py_DECREF(own_texts), Py_DECREF(kept);
