@@ -5,6 +5,7 @@ What depends on structure alone, as indices of levels and the order of sequences
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,14 @@ from dietcode.runtime.opening import load
 from dietcode.runtime.recursion.structure import Structure
 
 Call = Callable[[], list[Any]]
+_CLEAR = 0.62  # as examples/programs/early_exit.py has it
 
 
 def calls_by_hand(name: str, program: Program, instances: Sequence[Any]) -> dict[str, Call]:
     """Return what computes the same in PyTorch, batched by hand; nothing where nobody would."""
+    if name == "early_exit":
+        layers = inspect.getclosurevars(program.function).nonlocals["layers"]
+        return _early_exit(modules_of(program.function), instances, layers)
     made = {"tree_lstm": _tree_lstm, "birnn": _birnn}.get(name)
     return {} if made is None else made(modules_of(program.function), instances)
 
@@ -85,6 +90,47 @@ def _birnn(modules: dict[str, Any], sentences: Sequence[Any]) -> dict[str, Call]
         return [list(one[:many].unbind(0)) for one, many in zip(own, lengths.tolist(), strict=True)]
 
     return {"by_hand": torch.inference_mode()(run)}
+
+
+def _early_exit(modules: dict[str, Any], instances: Sequence[Tensor], layers: int) -> dict[str, Call]:
+    """All instances go through a layer together; those that are clear leave the batch behind it."""
+    layer, classes = modules["layer"], modules["classes"]
+    given = torch.stack(list(instances))
+    count, length, width = given.shape
+
+    def batched(product: Any) -> Call:
+        qkv, out, up, down, scores = (
+            product(one.weight.detach(), one.bias.detach())
+            for one in (layer.qkv, layer.out, layer.up, layer.down, classes)
+        )
+
+        def one_layer(x: Tensor) -> Tensor:  # [rows of all instances, width]
+            heads = (-1, length, layer.heads, width // layer.heads)
+            q, k, v = (one.reshape(heads).transpose(1, 2) for one in qkv(x).chunk(3, 1))
+            attended = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            x = layer.first(x + out(attended.transpose(1, 2).reshape(-1, width)))
+            return layer.second(x + down(torch.relu(up(x))))  # type: ignore[no-any-return]
+
+        def run() -> list[Any]:
+            found: list[Any] = [None] * count
+            inside, x = torch.arange(count), given.reshape(-1, width)
+            for number in range(layers):
+                x = one_layer(x)
+                chances = torch.softmax(scores(x.view(-1, length, width)[:, 0]), 1)
+                is_clear = chances.max(1).values > _CLEAR
+                if number == layers - 1:
+                    is_clear = torch.ones_like(is_clear)
+                if is_clear.any():
+                    for at, own in zip(inside[is_clear].tolist(), chances[is_clear].unbind(0), strict=True):
+                        found[at] = (own, number + 1)
+                    inside, x = inside[~is_clear], x.view(-1, length, width)[~is_clear].view(-1, width)
+                if not len(inside):
+                    break
+            return found
+
+        return torch.inference_mode()(run)
+
+    return {"by_hand": batched(plain), "by_hand_packed": batched(packed)}
 
 
 def calls_of_recursion(folder: Path, trees: Sequence[Any], threads: int) -> dict[str, Call]:

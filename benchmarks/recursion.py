@@ -107,7 +107,7 @@ def main() -> None:
 def hidden_of(model: Any) -> int:
     """Return the elements of a recursion's first state."""
     assert isinstance(model, LoadedRecursion)
-    return model.description.states[0].shape[-1].constant
+    return model.description.results[0].shape[-1].constant
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -81,7 +81,7 @@ def bench_recursion(
     parts = {part["digest"]: part for part in model.report["parts"]}
     benches: dict[str, Bench] = {}
     for name, structure in given:
-        x = _drawn(model, structure)
+        x = model.random_inputs(structure)
         try:
             calls = partial(model, structure, x), partial(model.step_secs, structure, x)
             secs, steps, disturbed = timed_call(*calls, rounds, num_threads)
@@ -120,17 +120,6 @@ def _samples(model: LoadedRecursion) -> list[tuple[str, Structure]]:
     for node, row in enumerate(shown):
         children[node, : len(row)] = row
     return [("sample", Structure(children))]
-
-
-def _drawn(model: LoadedRecursion, structure: Structure) -> Any:
-    """Return inputs of all nodes: normal numbers, or the first row of a table; None where it takes none."""
-    x = model.description.x
-    if x is None:
-        return None
-    shape = (structure.num_nodes, *(extent.constant for extent in x.shape))
-    if model.description.takes_ids:
-        return np.zeros(shape, x.dtype)
-    return np.random.default_rng(0).standard_normal(shape).astype(x.dtype)
 
 
 def _by_part(steps: _Steps, num_nodes: int) -> dict[str, PartCalls]:

@@ -29,6 +29,13 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         if "multiply_adds" in report:
             each = ", ".join(f"{word} {number}" for word, number in report["multiply_adds"].items())
             console.print(f"products    multiplications for a node: {each}")
+        if "schedules" in report:
+            _show_schedules(report)
+        if "node_bytes" in report:
+            most = _bytes(report["workspace_bytes"])
+            console.print(
+                f"workspace   {_bytes(report['node_bytes'])} for a node, up to {most} for each call at a time"
+            )
         console.print(f"samples     {_samples(manifest.get('samples'))}")
     else:
         console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
@@ -46,6 +53,17 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         if report.get("warning"):
             console.print(f"warning     {report['warning']}")
         console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
+
+
+def _show_schedules(report: Mapping[str, Any]) -> None:
+    """Print which schedule of a recursion was kept, and what those took that were tried."""
+    for at, row in enumerate(report["schedules"]):
+        secs = "not timed" if row["secs"] is None else f"{1e3 * row['secs']:.3g} ms"
+        kept = ", kept" if row["schedule"] == report["schedule"] else ""
+        terminal().print(
+            f"{'' if at else 'schedules':<11} {row['schedule']}: {secs}, {row['multiply_adds']} "
+            f"multiplications on samples, {row['kernels']} kernels a level{kept}"
+        )
 
 
 def weights_text(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:

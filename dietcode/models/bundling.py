@@ -88,7 +88,7 @@ def bundle_manifest(
         What is listed of each library, by the digest of its part: ``manifest``, the digest of its manifest.
     """
     known = plan.description["format"]
-    workspace = plan.facts.get("workspace_bytes")  # a recursion's follows from each structure
+    stated = ("workspace_bytes", "node_bytes", "samples")  # a program's memory follows from its instances
     return {
         "format": known if known in (RECURSION_FORMAT, PROGRAM_FORMAT) else BUNDLE_FORMAT,
         "name": plan.name,
@@ -96,6 +96,5 @@ def bundle_manifest(
         "files": files,
         "libraries": libraries,
         "dimensions": plan.facts["dimensions"],
-        **({} if workspace is None else {"workspace_bytes": workspace}),
-        **({"samples": plan.facts["samples"]} if "samples" in plan.facts else {}),
+        **{key: plan.facts[key] for key in stated if plan.facts.get(key) is not None},
     }

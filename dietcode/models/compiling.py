@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,45 +136,81 @@ def compile_graph(
         See `dietcode.errors`; the folder stays as it was.
     """
 
-    def planned(fields: Mapping[str, Any]) -> tuple[ModelPlan, str]:
+    def planned(fields: Mapping[str, Any]) -> tuple[list[ModelPlan], str]:
         plan = plan_graph(graph, fields)
-        return plan, f"{plan.facts['num_operators']} operators become {len(plan.parts)} parts to tune"
+        return [plan], f"{plan.facts['num_operators']} operators become {len(plan.parts)} parts to tune"
 
     return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights)
 
 
+@dataclass(frozen=True)
+class PlanChoice:
+    """How one of several plans of the same model is chosen, when the parts of all are tuned.
+
+    Attributes
+    ----------
+    by_bundles : callable or None
+        ``(plans, folders) -> plan``, given the bundle of each; None where they do not run on this machine.
+    by_plans : callable
+        ``plans -> plan``, where there are no bundles.
+    """
+
+    by_bundles: Callable[[Sequence[ModelPlan], Sequence[Path]], ModelPlan] | None = None
+    by_plans: Callable[[Sequence[ModelPlan]], ModelPlan] = operator.itemgetter(0)
+
+
+FIRST_PLAN = PlanChoice()
+
+
 def compile_plan(
-    planned: Callable[[Mapping[str, Any]], tuple[ModelPlan, str]],
+    planned: Callable[[Mapping[str, Any]], tuple[Sequence[ModelPlan], str]],
     weights: Mapping[str, np.ndarray[Any, Any]],
     folder: Path,
     options: Options | None,
     engine: Engine | None,
     on_event: OnEvent,
     keep_weights: bool,
+    choice: PlanChoice = FIRST_PLAN,
 ) -> CompileResult:
     """Tune the parts of whatever has them, and write its bundle.
 
     Parameters
     ----------
     planned : callable
-        From fields of the parts' specs to the plan, and what it is in words.
+        From fields of the parts' specs to the plans to choose from, and what they are in words.
     weights, folder, options, engine, on_event, keep_weights
         As for `compile_graph`, with its errors.
+    choice : PlanChoice
+        Of several plans.
     """
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    plan, words = planned(options.fields())
+    plans, words = planned(options.fields())
     on_event(Event("plan", words, 1, 1))
-    tuned = tune_parts(plan.parts, options, engine, on_event)
-    report = report_of_model(plan, tuned.code_bytes, tuned.searches)
-    described = described_files(plan, report)
-    wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
-    write_bundle(
-        folder, described, wanted if keep_weights else {}, tuned.folders, partial(bundle_manifest, plan)
-    )
+    if choice.by_bundles is None:
+        plans = [choice.by_plans(plans)]
+    parts = {part.digest: part for plan in plans for part in plan.parts}
+    tuned = tune_parts([*parts.values()], options, engine, on_event)
+    plan = plans[0]
+    if choice.by_bundles is not None and len(plans) > 1:
+        with tempfile.TemporaryDirectory(prefix="dietcode-") as name:
+            tried = [Path(name) / str(number) for number in range(len(plans))]
+            for own, path in zip(plans, tried, strict=True):
+                _write_plan(own, weights, path, tuned)
+            plan = choice.by_bundles(plans, tried)
+    report = _write_plan(plan, weights if keep_weights else {}, folder, tuned)
     on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
     return tuned.result(report, time.monotonic() - started)
+
+
+def _write_plan(plan: ModelPlan, weights: Weights, folder: Path, tuned: TunedParts) -> dict[str, Any]:
+    """Write the bundle of a plan, and return its report."""
+    report = report_of_model(plan, tuned.code_bytes, tuned.searches)
+    wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
+    folders = {part.digest: tuned.folders[part.digest] for part in plan.parts}
+    write_bundle(folder, described_files(plan, report), wanted, folders, partial(bundle_manifest, plan))
+    return report
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ def compile_program(
         See `dietcode.errors`; the folder stays as it was.
     """
 
-    def planned(fields: Mapping[str, Any]) -> tuple[ModelPlan, str]:
+    def planned(fields: Mapping[str, Any]) -> tuple[list[ModelPlan], str]:
         plan = plan_program(model, fields)
         many = f"{len(plan.facts['blocks'])} blocks, {plan.facts['num_calls']} kernels"
-        return plan, f"{plan.facts['num_operators']} operators become {many}"
+        return [plan], f"{plan.facts['num_operators']} operators become {many}"
 
     return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights)

@@ -10,10 +10,12 @@ import ast
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from dietcode.programs.sources import is_module
 from dietcode.programs.statements import at, name_of
+from dietcode.runtime.programs.instances import plain_value
 
 MISSING = object()
 _SCALARS = bool | int | float | str | None
@@ -26,12 +28,17 @@ def items_of(container: Any) -> dict[Any, Any] | None:
     """
     is_mapping = isinstance(container, Mapping) or (is_module(container) and hasattr(container, "keys"))
     if is_mapping:
-        return {key: container[key] for key in container.keys()}  # noqa: SIM118  (ModuleDict)
+        return {_plain(key): _plain(container[key]) for key in container.keys()}  # noqa: SIM118  (ModuleDict)
     is_list = isinstance(container, list | tuple) or (is_module(container) and hasattr(container, "append"))
     if not is_list or hasattr(container, "_fields"):
         return None
     many = len(container)
-    return {k: container[k] for k in range(-many, many)}
+    return {k: _plain(container[k]) for k in range(-many, many)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a member of an Enum as a program has it, and anything else as it is."""
+    return plain_value(value) if isinstance(value, Enum) else value
 
 
 def members_of(container: Any) -> list[Any] | None:
@@ -40,7 +47,7 @@ def members_of(container: Any) -> list[Any] | None:
         container = container.keys()
     elif not isinstance(container, list | tuple | set | frozenset):
         return None
-    members = list(container)
+    members = list(map(_plain, container))
     return list(dict.fromkeys(members)) if are_scalars(members) else None
 
 

@@ -175,13 +175,16 @@ class CallEvaluation(Evaluation):
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         site.library = call
-        given = [rows_if_tensors(one) if node is not None else one for node, one in call.given]
+        changes = call.function in lists.CHANGING
+        given = [one if own is None or changes else rows_if_tensors(one) for own, one in call.given]
         parameters = self._recording.source_of(call.function).parameters
         statics = {
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
+            if changes and isinstance(given[0], list) and given[0]:
+                self._recording.call(call.function, list(map(_longer_list, given)), statics)
+            elif any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
                 self._recording.call(call.function, list(map(self._longer, given)), statics)
             result, number = self._recording.call(call.function, given, statics)
         except ModelError as error:
@@ -410,3 +413,8 @@ def is_stack(function: Any, node: ast.Call) -> bool:
     if not isinstance(given, ast.List | ast.Tuple):
         return True
     return any(isinstance(one, ast.Starred) for one in given.elts)
+
+
+def _longer_list(value: Any) -> Any:
+    """Return a list with more items, so that each line of a function that changes it is reached."""
+    return [*value, *value[:1] * _REHEARSED] if isinstance(value, list) else value

@@ -109,7 +109,8 @@ class Evaluation(ABC):
         (op,), sides = node.ops, [node.left, node.comparators[0]]  # `simplified` leaves one
         left, right = map(self._value, sides)
         if isinstance(op, ast.Is | ast.IsNot):
-            return (left is right) == isinstance(op, ast.Is)
+            is_same = left is right or (isinstance(left, str) and left == right)  # as a member of an Enum
+            return is_same == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
             members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
             if members is not None:

@@ -147,7 +147,7 @@ def _module_of(group: OperationGroup) -> Any:
             self._places[id(value)] = place
             self.names[place] = _as_name(name)
             if is_module(value):
-                if value.training:
+                if differs_in_training(value):
                     raise ModelError(f"{group.where}: {name} is in training mode; call {name}.eval()")
                 self.add_module(place, value)
             elif isinstance(value, torch.nn.Parameter):
@@ -233,3 +233,36 @@ def signature_of(graph: Graph, types: Sequence[Type]) -> str:
     own = renamed(graph, names)
     own.nodes = [replace(node, source="") for node in own.nodes]
     return json.dumps([own.to_json(), list(types)], sort_keys=True, default=str)
+
+
+_ALIKE = (
+    "linear",
+    "sparse",
+    "container",
+    "conv",
+    "normalization",
+    "flatten",
+    "pooling",
+    "padding",
+    "distance",
+)
+
+
+def differs_in_training(module: Any) -> bool:
+    """Whether a module in training mode may compute something else than in evaluation.
+
+    Layers of PyTorch's that are the same in both do not, nor does what is made of them alone; a class of the
+    user's own may.
+    """
+    if not module.training:
+        return False
+    for one in module.modules():
+        package, _, name = type(one).__module__.rpartition(".")
+        is_alike = name in _ALIKE or (name == "activation" and type(one).__name__ not in _UNLIKE)
+        is_alike |= name == "rnn" and not getattr(one, "dropout", 0)
+        if one.training and not (package == "torch.nn.modules" and is_alike):
+            return True
+    return False
+
+
+_UNLIKE = ("RReLU", "MultiheadAttention")

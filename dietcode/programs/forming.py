@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +177,8 @@ class _Forming:
 
     def _constant(self, value: Any) -> int:
         if value is not None and not isinstance(value, bool | int | float | str):
-            advice = "; an Enum's member as a text" if isinstance(value, Enum) else ""
             raise _UnknownValueError(
-                f"{clip(value)} is a value of the program; allowed: numbers, texts, None{advice}"
+                f"{clip(value)} is a value of the program; allowed: numbers, texts, None"
             )
         for at, known in enumerate(self._constants):
             if type(known) is type(value) and repr(known) == repr(value):  # 0.0 and -0.0 are two

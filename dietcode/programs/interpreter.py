@@ -35,7 +35,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "is": operator.is_,
+    "is": lambda left, right: left is right or (isinstance(left, str) and left == right),
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,

@@ -240,13 +240,23 @@ def clear(items: list[Any]) -> None:
 def insert(items: list[Any], place: int, one: Any) -> None:
     """Do ``items.insert(place, one)``."""
     at = len(items)
-    if place < 0:
-        place = max(0, place + at)
+    place = max(0, place + at * int(place < 0))
     items.append(one)
     while at > place:
         items[at] = items[at - 1]
         at = at - 1
     items[at] = one
+
+
+def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None:
+    """Do ``items[low:high] = others``."""
+    many = len(items)
+    low = min(max(low + many * int(low < 0), 0), many)
+    high = min(max(high + many * int(high < 0), low), many)
+    whole = [*items[:low], *others, *items[high:]]
+    clear(items)
+    for one in whole:
+        items.append(one)
 
 
 # ---- Tensors of one shape, as torch.stack has them ----
@@ -347,5 +357,6 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
+CHANGING = (overwrite, removed, turn, clear, insert, splice)  # which a list itself is given to
 BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
 LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one

@@ -7,6 +7,7 @@ import copy
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from dietcode.errors import ModelError
@@ -20,6 +21,7 @@ from dietcode.programs.roles import BINARY
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.runtime.programs.instances import plain_value
 from dietcode.workload.text import clip
 
 _STACK_BYTES, _DEEPEST = 1 << 29, 200_000
@@ -122,11 +124,11 @@ class Recording:
     def taken(self, instance: Any) -> list[Any]:
         """Return what `instance` does, with tensors of whole numbers as lists, as a bundle reads them."""
         given = self.arguments(instance)[len(self._bound) :]
-        return list(copied(given, lambda one: one.tolist() if _are_whole_numbers(one) else one))
+        return list(copied(given, lambda one: one.tolist() if _are_whole_numbers(one) else one, True))
 
     def _evaluated(self, instance: Any) -> list[Any]:
         """Return what `instance` does, with tensors of whole numbers as lists of tensors."""
-        return list(copied(self.arguments(instance)[len(self._bound) :], _rows_of_numbers))
+        return list(copied(self.arguments(instance)[len(self._bound) :], _rows_of_numbers, True))
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
@@ -286,9 +288,17 @@ def _kind_in_context(value: Any) -> Any:
     return (kind, kind_of(first)) if is_tensor(first) else kind
 
 
-def copied(value: Any, as_given: Callable[[Any], Any] = lambda tensor: tensor) -> Any:
-    """Return what an instance is, so that a program may change it; tensors stay the same, or as is said."""
-    known = {id(one): as_given(one) for one in _tensors_of(value)}
+def copied(
+    value: Any, as_given: Callable[[Any], Any] = lambda tensor: tensor, has_texts: bool = False
+) -> Any:
+    """Return what an instance is, so that a program may change it; tensors stay the same, or as is said.
+
+    With texts, members of an Enum are numbers or texts, as programs have them.
+    """
+    tensors, members = _tensors_of(value)
+    known: dict[int, Any] = {id(one): as_given(one) for one in tensors}
+    if has_texts:
+        known |= {id(one): plain_value(one) for one in members}
     return copy.deepcopy(value, known)
 
 
@@ -302,8 +312,11 @@ def _rows_of_numbers(tensor: Any) -> Any:
     return tensor if rows is None else WholeNumbers(map(_rows_of_numbers, rows))
 
 
-def _tensors_of(value: Any) -> list[Any]:
-    found, seen, waiting = [], set(), [value]
+def _tensors_of(value: Any) -> tuple[list[Any], list[Enum]]:
+    """Return the tensors of an instance, and its members of Enums."""
+    found: list[Any] = []
+    members: list[Enum] = []
+    seen, waiting = set(), [value]
     while waiting:
         one = waiting.pop()
         if id(one) in seen:
@@ -311,11 +324,13 @@ def _tensors_of(value: Any) -> list[Any]:
         seen.add(id(one))
         if is_tensor(one):
             found.append(one)
+        elif isinstance(one, Enum):
+            members.append(one)
         elif isinstance(one, list | tuple):
             waiting += one
         elif hasattr(one, "__dict__"):
             waiting += vars(one).values()
-    return found
+    return found, members
 
 
 def _has_stack(value: Any) -> bool:

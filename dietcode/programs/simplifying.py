@@ -22,6 +22,7 @@ from dietcode.programs.statements import (
 
 _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
 _LOOPED = ("range", "enumerate", "zip", "reversed")
+_FAR = 2**62  # behind the end of any list
 _LAZY = ("any", "all")  # which stop early
 _BY_KEYS = {"sorted": lists.ordered_by, "min": lists.smallest_by, "max": lists.largest_by}
 
@@ -153,12 +154,26 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         (target, *others) = node.targets
+        if not others and _is_cut(target):
+            return self._all(_spliced(node, target, node.value))
         if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and not others:
             body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
             made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
             return made
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
+
+    def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for target in node.targets:
+            if _is_cut(target):
+                found += _spliced(node, target, at(node, ast.List([], ast.Load())))
+            elif isinstance(target, ast.Subscript):
+                pop = at(node, ast.Attribute(target.value, "pop", ast.Load()))
+                found.append(at(node, ast.Expr(call(node, pop, target.slice))))
+            else:
+                return node
+        return self._all(found)
 
     def visit_Match(self, node: ast.Match) -> ast.AST | list[ast.stmt]:
         found = chosen_case(node, self._outside)
@@ -221,6 +236,22 @@ class _Renaming(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
+
+
+def _is_cut(target: ast.expr) -> bool:
+    """Whether a target is ``x[low:high]``."""
+    is_slice = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice)
+    return is_slice and target.slice.step is None  # type: ignore[attr-defined]
+
+
+def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+    """Return ``x[low:high] = value`` as a call, before which `value` is evaluated."""
+    assert isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice)  # as `_is_cut` says
+    ends = target.slice
+    low = ends.lower or at(node, ast.Constant(0))
+    high = ends.upper or at(node, ast.Constant(_FAR))
+    made = call(node, constant(lists.splice), target.value, low, high, load(node, "others"))
+    return [assigned(node, "others", value), at(node, ast.Expr(made))]
 
 
 def _is_looped(node: ast.expr) -> bool:

@@ -6,7 +6,8 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs.nested_functions import NestedFunction, taken_out
 from dietcode.programs.simplifying import simplified
+from dietcode.runtime.programs.instances import plain_value
 
 _MISSING = object()
 
@@ -131,6 +133,8 @@ class Statics:
     def find(self, node: ast.expr) -> tuple[bool, Any]:
         """Return whether an expression is static, and its value."""
         found = self._find(node)
+        if isinstance(found, Enum):  # as what a program has it
+            found = plain_value(found)
         return (False, None) if found is _MISSING else (True, found)
 
     def _find(self, node: ast.expr) -> Any:
@@ -161,6 +165,8 @@ class Statics:
         at = _MISSING if base is _MISSING or is_tensor(base) else self._find(node.slice)
         if at is _MISSING:
             return _MISSING
+        if isinstance(base, Mapping) and isinstance(at, str) and at not in base:
+            base = {plain_value(key) if isinstance(key, Enum) else key: own for key, own in base.items()}
         try:
             return base[at]
         except (TypeError, LookupError) as error:

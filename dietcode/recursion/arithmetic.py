@@ -107,7 +107,8 @@ def _quotient(r: Rewriter, node: Node) -> str | None:
 def _where(r: Rewriter, node: Node) -> str | None:
     condition, *values = (_number(r, one) for one in node.operands)
     values = [_tensor(r, one) for one in values]
-    if not _is_float(r, *values) or (condition, *values) == node.operands:
+    is_right = (condition, *values) == node.operands and node.attributes["dtype"] in (None, "float32")
+    if not _is_float(r, *values) or is_right:
         return None
     return r.add("where", condition, *values, dtype="float32")
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dietcode.graph.cells import Cells
-from dietcode.graph.recursive_model import MAX_LEVEL, MAX_NODES, check_sizes
+from dietcode.graph.recursive_model import MAX_LEVEL, MAX_NODES, RecursiveModel, check_sizes
 from dietcode.graph.samples import Samples
 from dietcode.measure.engine import Engine
-from dietcode.models.compiling import CompileResult, Options, compile_plan
+from dietcode.measure.local import LocalMachine
+from dietcode.models.compiling import CompileResult, Options, PlanChoice, compile_plan
 from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
-from dietcode.recursion.planning import plan_recursion
-from dietcode.tuner.events import OnEvent, silent
+from dietcode.recursion.schedules import RecursionSchedule
+from dietcode.recursion.trials import fastest_plan, plan_by_counts, plans_of
+from dietcode.tuner.events import Event, OnEvent, silent
 
 
 def compile_recursion(
@@ -32,8 +34,12 @@ def compile_recursion(
     on_event: OnEvent = silent,
     keep_weights: bool = True,
     passes: Passes = ALL,
+    schedule: RecursionSchedule | None = None,
 ) -> CompileResult:
     """Tune the kernels of a recursion and write its bundle.
+
+    Of several schedules all kernels are tuned, calls over samples are timed on this machine, and the fastest
+    one is kept. Where kernels are measured elsewhere, the multiplications decide.
 
     Parameters
     ----------
@@ -54,6 +60,8 @@ def compile_recursion(
         Whether the weights go into the bundle.
     passes : Passes
         All but for an ablation.
+    schedule : RecursionSchedule, optional
+        The only one to try, for an ablation.
 
     Raises
     ------
@@ -63,10 +71,33 @@ def compile_recursion(
         See `dietcode.errors`; the folder stays as it was.
     """
     check_sizes(max_nodes, max_level)
+    model = RecursiveModel(cells, max_nodes, max_level, samples)
 
-    def planned(fields: Mapping[str, Any]) -> tuple[ModelPlan, str]:
-        plan = plan_recursion(cells, max_nodes, max_level, fields, samples, passes)
-        kernels = ", ".join(f"{number} for {word}" for word, number in plan.facts["kernels"].items())
-        return plan, f"{plan.facts['num_operators']} operators become kernels: {kernels}"
+    def planned(fields: Mapping[str, Any]) -> tuple[list[ModelPlan], str]:
+        plans = plans_of(model, fields, passes, schedule)
+        facts = plans[0].facts
+        kernels = ", ".join(f"{number} for {word}" for word, number in facts["kernels"].items())
+        words = f"{facts['num_operators']} operators become kernels: {kernels}"
+        if len(plans) > 1:
+            words += f"; schedules to try: {', '.join(plan.facts['schedule'] for plan in plans)}"
+        return plans, words
 
-    return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights)
+    def chosen(plans: Sequence[ModelPlan], folders: Sequence[Path]) -> ModelPlan:
+        plan = fastest_plan(model, plans, folders)
+        on_event(Event("select", schedules_text(plan.facts), 1, 1))
+        return plan
+
+    is_here = engine is None or isinstance(engine, LocalMachine)
+    choice = PlanChoice(chosen if is_here else None, plan_by_counts)
+    return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights, choice)
+
+
+def schedules_text(facts: Mapping[str, Any]) -> str:
+    """Return which schedule of a recursion is kept, and what all of them took, as one line."""
+    rows = facts["schedules"]
+    times = (
+        f"{row['schedule']} {row['multiply_adds']} multiplications"
+        + ("" if row["secs"] is None else f", {1e3 * row['secs']:.3g} ms")
+        for row in rows
+    )
+    return f"{facts['schedule']} of {'; '.join(times)}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,21 @@ from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
 from dietcode.recursion.lowest import LEAF, lowest_form
 from dietcode.recursion.passes import ALL, Passes
+from dietcode.recursion.refactoring import refactored
 from dietcode.recursion.rewriting import canonical, distinct_outputs
+from dietcode.recursion.schedules import (
+    SCHEDULES,
+    USUAL,
+    RecursionSchedule,
+    multiply_adds_of,
+    tried_structure,
+)
 from dietcode.recursion.tables import multiply_adds
 from dietcode.recursion.uniform import with_zeros
 from dietcode.recursion.unrolling import unrolled
 from dietcode.runtime.manifest import RECURSION_FORMAT
+from dietcode.runtime.recursion.plan import read_recursion
+from dietcode.runtime.recursion.workspace import node_bytes, workspace_bytes
 
 NODES, TABLE_ROWS = Extent.of("N"), Extent.of("T")  # of a structure; of a table of states
 _ORDER = "order"
@@ -49,6 +59,8 @@ class Forms:
         tables, and this takes fewer multiplications than `cell`.
     num_leaves : int
         The rows of these tables; 1 where all leaves are the same.
+    inner_states : tuple of tuple of int
+        The shapes of states that nodes read of their children and nobody is given, behind the cell's own.
     """
 
     before: Graph | None
@@ -56,6 +68,25 @@ class Forms:
     cell: Graph
     first: Graph | None = None
     num_leaves: int = 0
+    inner_states: tuple[Shape, ...] = ()
+
+    @property
+    def schedule(self) -> RecursionSchedule:
+        """How it is computed."""
+        return RecursionSchedule(self.first is not None, bool(self.inner_states))
+
+    @property
+    def skips_leaves(self) -> bool:
+        """Whether leaves read nothing of what is computed before the first level."""
+        if self.before is None or self.leaf is None:
+            return False
+        return self.leaf.inputs.keys().isdisjoint(self.before.outputs)
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """Those that there are, by the name of the form."""
+        own = {"before": self.before, "leaf": self.leaf, "first": self.first, "cell": self.cell}
+        return {word: graph for word, graph in own.items() if graph is not None}
 
 
 def plan_recursion(
@@ -65,6 +96,7 @@ def plan_recursion(
     fields: Mapping[str, Any],
     samples: Samples | None = None,
     passes: Passes = ALL,
+    schedule: RecursionSchedule = USUAL,
 ) -> ModelPlan:
     """Take a recursion apart; the plan's description is ``recursion.json``.
 
@@ -81,13 +113,16 @@ def plan_recursion(
         What numbers of rows count; evenly in the logarithm without them.
     passes : Passes
         All but for an ablation.
+    schedule : RecursionSchedule
 
     Raises
     ------
     ModelError
         The cells cannot be compiled; all reasons are named.
+    LibraryError
+        Loading would refuse the steps.
     """
-    forms = forms_of(cells, max_nodes, max_level, passes)
+    forms = forms_of(cells, max_nodes, max_level, passes, schedule)
     is_copied = not passes.fused_gathers
     counts = (samples.nodes, samples.leaves) if samples else (None, None)
     of_nodes, of_leaves = (row_weights(one, max_nodes) for one in counts)
@@ -97,7 +132,7 @@ def plan_recursion(
     if forms.before is not None:
         hoisted = {name: f"before/{name}" for name in forms.before.outputs}
         lowered["before"] = lower_rows(forms.before, "before", hoisted, of_nodes, is_copied)
-    states = len(cells.states)
+    states = len(cells.states) + len(forms.inner_states)
     for word, graph in (("cell", forms.cell), ("leaf", forms.leaf), ("first", forms.first)):
         if graph is None:
             continue
@@ -105,7 +140,7 @@ def plan_recursion(
         outside |= {name: own for name, own in hoisted.items() if name in graph.inputs}
         rows = of_leaves if word == "leaf" else of_levels
         lowered[word] = lower_rows(graph, word, outside, rows, is_copied)
-    description = _description(cells, max_nodes, max_level, lowered)
+    description = _description(cells, max_nodes, max_level, lowered, forms.inner_states)
     if forms.first is not None:
         description |= {"first": lowered["first"].steps, "leaf_rows": forms.num_leaves}
     specs: dict[str, dict[str, Any]] = {}
@@ -117,12 +152,48 @@ def plan_recursion(
     largest = {"B": max_nodes, "N": max_nodes, "T": max_nodes + 1}
     parts = planned_parts(specs, calls, largest, fields)
     facts = _facts(cells, description, lowered, forms)
+    facts["schedule"] = forms.schedule.label
+    read = read_recursion(description)
+    facts |= {"workspace_bytes": workspace_bytes(read), "node_bytes": node_bytes(read)}
     if samples is not None:
         facts["samples"] = samples.to_json()
     return ModelPlan(description, parts, facts)
 
 
-def forms_of(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL) -> Forms:
+def schedules_of(
+    cells: Cells, max_nodes: int, max_level: int, samples: Samples | None = None
+) -> dict[RecursionSchedule, int]:
+    """Return the schedules to try, the one with the fewest multiplications first, and what these are.
+
+    One that computes the same as another is left out, and so is refactoring where it multiplies no less.
+
+    Parameters
+    ----------
+    cells, max_nodes, max_level, samples
+        As for `plan_recursion`; multiplications are those of `tried_structure`.
+
+    Raises
+    ------
+    ModelError
+        An operator has no form for many nodes.
+    """
+    children = tried_structure(samples, cells.children, max_nodes)
+    found: dict[RecursionSchedule, int] = {}
+    for schedule in SCHEDULES:
+        forms = forms_of(cells, max_nodes, max_level, schedule=schedule)
+        if forms.schedule != schedule:
+            continue
+        of_forms = {word: multiply_adds(graph) for word, graph in forms.graphs.items()}
+        work = multiply_adds_of(children, of_forms, forms.skips_leaves)
+        plainer = found.get(RecursionSchedule(schedule.unrolled, refactored=False))
+        if plainer is None or work < plainer:
+            found[schedule] = work
+    return dict(sorted(found.items(), key=lambda one: one[1]))
+
+
+def forms_of(
+    cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL, schedule: RecursionSchedule = USUAL
+) -> Forms:
     """Return the graphs of rows that cells become.
 
     Raises
@@ -137,6 +208,14 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL)
     ranges = {"B": (1, max_level), "N": (1, max_nodes), "T": (2, max_nodes + 1)}
     wide = ranges | {"B": (1, max_nodes)}
     rows = batched_rows(cells, cell, ranges, has_children=True)
+    own_leaf = None if cells.leaf is None else batched_rows(cells, cells.leaf, wide, has_children=False)
+    inner_states: tuple[Shape, ...] = ()
+    if schedule.refactored:
+        moved = refactored(
+            canonical(rows, _ORDER, replace(passes, joined_gates=False)), own_leaf, len(cells.states)
+        )
+        if moved is not None:
+            rows, own_leaf, inner_states = moved.cell, moved.leaf, moved.inner_states
     of_level = canonical(rows, _ORDER, passes)
     on_level = {name for name in of_level.inputs if name.startswith(("child", "state"))}
     hoisted = hoisted_values(of_level, on_level) if passes.hoisting else []
@@ -149,13 +228,13 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL)
             # About half of the nodes of trees are leaves, and these need fewer gates.
             leaf = _without_children(_ranged(rows, wide))
     else:
-        leaf = batched_rows(cells, cells.leaf, wide, has_children=False)
+        leaf = own_leaf
     before = _ranged(only(of_level, hoisted), wide) if hoisted else None
     of_level = given(of_level, hoisted)
     found = None
     if leaf is not None:
         leaf = canonical(leaf, _ORDER, passes)
-        found = lowest_form(of_level, leaf, "ids") if passes.tables else None
+        found = lowest_form(of_level, leaf, "ids") if passes.tables and schedule.unrolled else None
     first, num_leaves = (canonical(found[0], _ORDER, passes), found[1]) if found else (None, 0)
     if first is None or multiply_adds(first) >= multiply_adds(of_level):
         first, num_leaves = None, 0
@@ -165,6 +244,7 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL)
         distinct_outputs(of_level),
         None if first is None else distinct_outputs(first),
         num_leaves,
+        inner_states,
     )
 
 
@@ -224,10 +304,15 @@ def _extents(shape: Shape) -> tuple[Extent, ...]:
 
 
 def _description(
-    cells: Cells, max_nodes: int, max_level: int, lowered: Mapping[str, LoweredRows]
+    cells: Cells,
+    max_nodes: int,
+    max_level: int,
+    lowered: Mapping[str, LoweredRows],
+    inner_states: Sequence[Shape],
 ) -> dict[str, Any]:
     inputs = {"x", "ids", _ORDER, *(f"{word}{k}" for k in range(cells.children) for word in ("child", LEAF))}
-    inputs |= {f"{word}{k}" for k in range(len(cells.states)) for word in ("state", "next")}
+    states = [*cells.states, *inner_states]
+    inputs |= {f"{word}{k}" for k in range(len(states)) for word in ("state", "next")}
     weights = {name for one in lowered.values() for name in one.weights}
     types: dict[str, TensorType] = {}
     for word, one in lowered.items():
@@ -246,7 +331,8 @@ def _description(
         "name": cells.name,
         "max_children": cells.children,
         "x": x,
-        "states": [{"dtype": "float32", "shape": list(shape)} for shape in cells.states],
+        "states": [{"dtype": "float32", "shape": list(shape)} for shape in states],
+        "num_results": len(cells.states),
         "max_nodes": max_nodes,
         "max_level": max_level,
         "single_output": len(cells.states) == 1,
@@ -265,8 +351,7 @@ def _facts(
     cells: Cells, description: Mapping[str, Any], lowered: Mapping[str, LoweredRows], forms: Forms
 ) -> dict[str, Any]:
     sizes = [one["shape"] for one in description["weights"].values()]
-    named = {"before": forms.before, "leaf": forms.leaf, "first": forms.first, "cell": forms.cell}
-    graphs = {word: graph for word, graph in named.items() if graph is not None}
+    graphs = forms.graphs
     return {
         "name": cells.name,
         "dimensions": {

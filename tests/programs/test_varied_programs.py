@@ -19,6 +19,7 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 import everyday_programs  # noqa: E402  (it needs PyTorch)
 import further_programs  # noqa: E402
 import idiomatic_programs  # noqa: E402
+import plain_programs  # noqa: E402
 import varied_programs  # noqa: E402
 
 PROGRAMS: dict[str, Any] = {
@@ -26,6 +27,7 @@ PROGRAMS: dict[str, Any] = {
     **everyday_programs.PROGRAMS,
     **further_programs.PROGRAMS,
     **idiomatic_programs.PROGRAMS,
+    **plain_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {

@@ -11,6 +11,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -303,7 +304,13 @@ def has_own_attributes(cls: type, names: Iterable[str]) -> bool:
 
 
 def plain_value(value: Any) -> bool | int | float | str | None:
-    """Return what a scalar of NumPy's, or a number or text of a class of its own, is; None for all else."""
+    """Return what a scalar of NumPy's, or a number or text of a class of its own, is; None for all else.
+
+    A member of an Enum that is neither number nor text is the text of its class and name.
+    """
+    if isinstance(value, Enum):
+        own = value.value if isinstance(value, int | float | str) else f"{type(value).__name__}.{value.name}"
+        return plain_value(own)
     if isinstance(value, np.generic):
         plain = value.item()
         return plain if isinstance(plain, bool | int | float | str) else None

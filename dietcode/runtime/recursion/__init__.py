@@ -1,5 +1,5 @@
 """Recursions.
 
-`structure` is what they run over, `plan` reads a bundle's description, `program` makes a native loop of it,
-`loaded` is what a user calls, `loading` opens a bundle.
+`structure` is what they run over, `plan` reads a bundle's description, `workspace` is the memory of a call,
+`program` makes a native loop of it, `loaded` is what a user calls, `loading` opens a bundle.
 """

@@ -64,7 +64,7 @@ class LoadedRecursion(Reopened):
         self._num_ids = dict(num_ids)
         before, leaf, _, first = map(bool, description.phases)
         self._phases = before, leaf, description.max_level, description.skips_leaves, first
-        self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.states]
+        self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.results]
         own = description.x
         shape = () if own is None else own.shape
         self._x_shape = tuple(extent.constant for extent in shape)
@@ -77,7 +77,7 @@ class LoadedRecursion(Reopened):
         """Return one line with what it takes and gives."""
         own = self.description
         x = "" if own.x is None else f"x: {own.x} a node, "
-        states = ", ".join(map(str, own.states))
+        states = ", ".join(map(str, own.results))
         return (
             f"<dietcode.LoadedRecursion {own.name}({x}up to {own.max_children} children) -> {states}; "
             f"up to {own.max_nodes} nodes>"
@@ -128,6 +128,19 @@ class LoadedRecursion(Reopened):
             from_numpy = sys.modules["torch"].from_numpy
             outputs = [from_numpy(one) for one in outputs]
         return outputs[0] if self.description.single_output else tuple(outputs)
+
+    def random_inputs(self, structure: Structure) -> Any:
+        """Return inputs of all nodes, as benchmarks have them; None where the cell takes none.
+
+        Normal numbers, or rows of a table, by a fixed seed.
+        """
+        x, random = self.description.x, np.random.default_rng(0)
+        if x is None:
+            return None
+        shape = (structure.num_nodes, *self._x_shape)
+        if self.description.takes_ids:
+            return random.integers(0, min(self._num_ids.values(), default=1), shape).astype(x.dtype)
+        return random.standard_normal(shape).astype(x.dtype)
 
     def range_secs(self, structure: Structure, x: Any = None) -> list[tuple[str, int, float]]:
         """Return the phase, the rows and the seconds of each range of a call, for a profile."""

@@ -3,6 +3,8 @@
     {"format", "name", "max_children",
      "x": {"dtype", "shape"} or null,                of one node; int32 without a shape: a row of a table
      "states": [{"dtype", "shape"}],                 of one node
+     "num_results",               how many of these calls return, all where it is left out; nodes alone read
+                                  the others, of their children
      "max_nodes", "max_level", "single_output",
      "weights": {name: {"dtype", "shape"}}, "load": [step],    as a model has them
      "values": {name: {"dtype", "shape"}},
@@ -95,6 +97,12 @@ class RecursionDescription:
     values: dict[str, TensorType]
     phases: tuple[tuple[KernelStep | MoveStep, ...], ...]
     leaf_rows: int = 0
+    num_results: int = 0
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The states that calls return."""
+        return self.states[: self.num_results]
 
     @cached_property
     def all_steps(self) -> tuple[KernelStep, ...]:
@@ -215,6 +223,7 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
         read_types(data["values"]),
         tuple(tuple(map(_read_step, one)) for one in (*(data[word] for word in PHASES[:FIRST]), first)),
         int(data.get("leaf_rows", 0)),
+        int(data.get("num_results", len(states))),
     )
     _check(found)
     return found
@@ -230,8 +239,10 @@ def _check(found: RecursionDescription) -> None:
         raise ValueError(f"max_level {found.max_level}, max_nodes {found.max_nodes}; at most {_MOST}")
     if not found.states or any(one.dtype != "float32" for one in found.states):
         raise ValueError("states are one or several of float32")
-    if found.single_output and len(found.states) > 1:
-        raise ValueError(f"{len(found.states)} states as a single output")
+    if not 1 <= found.num_results <= len(found.states):
+        raise ValueError(f"{found.num_results} results of {len(found.states)} states")
+    if found.single_output and found.num_results > 1:
+        raise ValueError(f"{found.num_results} states as a single output")
     own = (found.x, *found.states, *found.weights.values())
     for extent in (extent for type_ in own if type_ is not None for extent in type_.shape):
         if extent.constant < 0:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.loop_buffers import LoopBuffers
-from dietcode.runtime.models.executable import ALIGNMENT, KernelStep, TensorRead
+from dietcode.runtime.models.executable import KernelStep, TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
 from dietcode.runtime.native_loops import (
@@ -26,9 +26,9 @@ from dietcode.runtime.native_loops import (
 )
 from dietcode.runtime.recursion.moves import MoveStep
 from dietcode.runtime.recursion.plan import RecursionDescription, linear
+from dietcode.runtime.recursion.workspace import Sizes, laid_out, row_bytes
 
 _MAX_LAYOUTS = 64
-Sizes = tuple[int, int, int, int]  # nodes, leaves, and the rows of the largest range of cell and of first
 
 
 class RecursionProgram(LoopBuffers):
@@ -57,11 +57,12 @@ class RecursionProgram(LoopBuffers):
     def __init__(self, description: RecursionDescription, kernels: Kernels) -> None:
         self._description = description
         states = range(len(description.states))
-        given = [*description.inputs, *(f"out{state}" for state in states), "wanted"]
+        results = range(description.num_results)
+        given = [*description.inputs, *(f"out{state}" for state in results), "wanted"]
         self.numbers = {name: number for number, name in enumerate(given)}
         self._inside: dict[tuple[int, str], int] = {}
         super().__init__(kernels, len(given))
-        row_bytes = [4 * type_.num_elements.constant for type_ in description.states]
+        state_bytes = [4 * type_.num_elements.constant for type_ in description.states]
         self._tables = [f"state{state}" for state in states]
         # What stays: where the states of a range are written, and what `before` writes.
         self._written = {f"next{state}": f"state{state}" for state in states}
@@ -70,10 +71,9 @@ class RecursionProgram(LoopBuffers):
             self._new(0, name)
         phases = [[self._call(n, step) for step in steps] for n, steps in enumerate(description.phases)]
         tables = [self._inside[0, f"state{state}"] for state in states]
-        outputs = [self.numbers[f"out{state}"] for state in states]
-        wanted = [self.numbers["wanted"]] * len(states)
-        fills = list(zip(tables, row_bytes, strict=True))
-        copies = list(zip(tables, outputs, wanted, row_bytes, strict=True))
+        fills = list(zip(tables, state_bytes, strict=True))
+        wanted = self.numbers["wanted"]
+        copies = [(tables[k], self.numbers[f"out{k}"], wanted, state_bytes[k]) for k in results]
         try:
             self.run = NativeProgram(self._num_buffers, phases, fills, copies)
         except ValueError as error:
@@ -92,25 +92,9 @@ class RecursionProgram(LoopBuffers):
         return array("q", [self._fixed.get(number, 0) for number in range(self._num_buffers)])
 
     def layout(self, sizes: Sizes) -> tuple[dict[int, int], int]:
-        """Return the offset of each buffer inside, and the bytes of all.
-
-        What leaves and levels compute on the way lies in the same bytes, one after the other.
-        """
-        nodes, *rows = sizes
-        offsets: dict[int, int] = {}
-        ends = [0] * len(sizes)
-        for (phase, name), number in sorted(self._inside.items()):
-            count = rows[phase - 1] if phase else nodes + (name in self._tables)
-            if phase and not ends[phase]:
-                ends[phase] = ends[0]
-            offsets[number] = ends[phase]
-            num_bytes = count * self._row_bytes(phase, name)
-            ends[phase] += -(-num_bytes // ALIGNMENT) * ALIGNMENT
-        return offsets, max(ends)
-
-    def _row_bytes(self, phase: int, name: str) -> int:
-        rule = self._description.rule(phase, name)
-        return rule.row_elements * np.dtype(rule.dtype).itemsize
+        """Return the offset of each buffer inside, and the bytes of all."""
+        offsets, num_bytes = laid_out(self._description, self._inside, sizes)
+        return {self._inside[one]: offset for one, offset in offsets.items()}, num_bytes
 
     def _new(self, phase: int, name: str) -> int:
         """Return the number of a buffer inside; those of phase 0 hold rows of all nodes, and stay."""
@@ -140,13 +124,13 @@ class RecursionProgram(LoopBuffers):
         positions = None if step.positions is None else self._rows(phase, step.positions)[0]
         target, target_bytes = self._rows(phase, step.value)
         begins = step.read[0], step.written[0]
-        row_bytes = source_bytes, target_bytes
-        return LoopMove(target, source, positions, step.axes, begins, row_bytes, step.filler)
+        both = source_bytes, target_bytes
+        return LoopMove(target, source, positions, step.axes, begins, both, step.filler)
 
     def _rows(self, phase: int, name: str) -> tuple[LoopTensor, int]:
         """Return all of a value that is there for each row, and the bytes of a row."""
         whole = self._description.rule(phase, name).whole
-        return self._tensor(phase, TensorRead(name, whole)), self._row_bytes(phase, name)
+        return self._tensor(phase, TensorRead(name, whole)), row_bytes(self._description, phase, name)
 
     def _argument(self, phase: int, step: KernelStep, name: str) -> LoopTensor:
         held = self._held(step, name)

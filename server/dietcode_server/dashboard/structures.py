@@ -75,6 +75,8 @@ class StructureView:
     height, radius : float
     rows : list of dict
         Sizes of levels and their category, for each kernel; empty while they are not known.
+    report : dict
+        Of the bundle, for its schedules and its memory; empty while there is none.
     """
 
     sizes: dict[str, int]
@@ -85,6 +87,7 @@ class StructureView:
     height: float
     radius: float
     rows: list[dict[str, Any]]
+    report: dict[str, Any]
 
     @property
     def width(self) -> float:
@@ -110,9 +113,11 @@ def structure_of(session: Session, workload: str, library: LibraryRow | None) ->
     samples = None if data is None else read_samples(data)
     shown: Children = samples.shown if samples is not None else ()
     runs: list[tuple[KernelRuns, float]] = []
+    report: dict[str, Any] = {}
     if library is not None:
         try:
-            runs = _runs_of(session, library)
+            report = file_of(session, library.id, REPORT) or {}
+            runs = _runs_of(session, library, report)
         except (DietCodeError, KeyError, TypeError, ValueError) as error:
             _log.error("levels of %s@%s: %s", library.name, library.version, error)
     return _view(
@@ -120,6 +125,7 @@ def structure_of(session: Session, workload: str, library: LibraryRow | None) ->
         samples,
         shown or example_structure(num_children, max_nodes),
         runs,
+        report,
         is_example=not shown,
     )
 
@@ -137,10 +143,10 @@ def example_structure(num_children: int, max_nodes: int) -> Children:
     return below
 
 
-def _runs_of(session: Session, library: LibraryRow) -> list[tuple[KernelRuns, float]]:
+def _runs_of(session: Session, library: LibraryRow, report: dict[str, Any]) -> list[tuple[KernelRuns, float]]:
     """Return where the kernels of a bundle send sizes of levels, each with the FLOPs of its part."""
-    description, report = (file_of(session, library.id, name) for name in (RECURSION, REPORT))
-    if description is None or report is None:
+    description = file_of(session, library.id, RECURSION)
+    if description is None or not report:
         return []
     listed = json.loads(libraries.manifest_bytes(session, library))["libraries"]
     dispatches = {}
@@ -166,6 +172,7 @@ def _view(
     samples: Samples | None,
     children: Children,
     runs: Sequence[tuple[KernelRuns, float]],
+    report: dict[str, Any],
     is_example: bool,
 ) -> StructureView:
     levels = levels_of(children)
@@ -196,6 +203,7 @@ def _view(
         height=_TOP + _ROW * len(levels),
         radius=round(min(_RADIUS, max(1.2, 0.42 * spacing)), 2),
         rows=[row for kernel, _ in runs for row in kernel.to_json(samples)],
+        report=report,
     )
 
 

@@ -70,10 +70,9 @@ def _plan(content: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan:
     from dietcode.graph.recursive_model import RecursiveModel
     from dietcode.models.planning import plan_graph
     from dietcode.programs.planning import plan_program
-    from dietcode.recursion.planning import plan_recursion
+    from dietcode.recursion.trials import plan_by_counts, plans_of
     from dietcode.runtime.programs.form import check_form
     from dietcode.runtime.programs.plan import read_program
-    from dietcode.runtime.recursion.plan import read_recursion
 
     found = read_content(content)
     if isinstance(found, ProgramModel):
@@ -83,9 +82,7 @@ def _plan(content: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan:
         return plan
     if not isinstance(found, RecursiveModel):
         return plan_graph(found, fields)
-    plan = plan_recursion(found.cells, found.max_nodes, found.max_level, fields, found.samples)
-    read_recursion(plan.description)
-    return plan
+    return plan_by_counts(plans_of(found, fields))
 
 
 def main() -> None:

@@ -53,6 +53,8 @@ def test_pages_of_a_recursion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             ("cat-1", "leaves: 3 nodes, category 1, 8x32"),
         ]
         assert "3…16" in page and "2 sample calls, up to 5 nodes" in page
+        # One state of 16 float32 a node; 65 rows of it for 64 nodes, and what is computed of x.
+        assert "<td>plain, kept</td>" in page and "not timed" in page and "128 bytes for each node" in page
     assert 'id="best-chart"' not in get(f"/jobs/{job_id}"), "GFLOP/s of different parts are no curve"
     row = get("/")
     assert "recursion" in row and "up to 2 children, nodes 1–64" in row and "Clone" not in row

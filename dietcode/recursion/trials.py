@@ -1,0 +1,135 @@
+"""Which schedule of a recursion is kept: each is tried on samples, and the fastest stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.graph.recursive_model import RecursiveModel
+from dietcode.models.planning import ModelPlan
+from dietcode.recursion.passes import ALL, Passes
+from dietcode.recursion.planning import plan_recursion, schedules_of
+from dietcode.recursion.schedules import USUAL, Children, RecursionSchedule, tried_structure
+from dietcode.runtime.recursion.loading import load_recursion
+from dietcode.runtime.recursion.structure import Structure
+
+_ROUNDS = 9  # of which the median counts
+_ROUND_SECS = 0.05  # of the calls of one schedule in a round
+_WORTH_IT = 0.75  # of the multiplications that a refactored recursion may have, where nothing is timed
+
+
+def plans_of(
+    model: RecursiveModel,
+    fields: Mapping[str, Any],
+    passes: Passes = ALL,
+    schedule: RecursionSchedule | None = None,
+) -> list[ModelPlan]:
+    """Return a plan for each schedule that is worth a trial, the one with the fewest multiplications first.
+
+    Each plan's facts have ``schedules``: of all of them, what a report says.
+
+    Parameters
+    ----------
+    model : RecursiveModel
+    fields : mapping
+        Target, budget and objective of each part, as a spec has them.
+    passes : Passes
+        With fewer than all of them, for an ablation, there is one plan.
+    schedule : RecursionSchedule, optional
+        The only one to plan for.
+
+    Raises
+    ------
+    ModelError
+        The cells cannot be compiled.
+    """
+    sizes = model.max_nodes, model.max_level
+    if passes != ALL or schedule is not None:
+        own = schedule or USUAL
+        return [plan_recursion(model.cells, *sizes, fields, model.samples, passes, own)]
+    found = schedules_of(model.cells, *sizes, model.samples)
+    plans = [
+        plan_recursion(model.cells, *sizes, fields, model.samples, schedule=schedule) for schedule in found
+    ]
+    rows = [
+        {
+            "schedule": schedule.label,
+            "multiply_adds": work,
+            "kernels": plan.facts["kernels"]["cell"],
+            "secs": None,
+        }
+        for (schedule, work), plan in zip(found.items(), plans, strict=True)
+    ]
+    return [_with_schedules(plan, rows) for plan in plans]
+
+
+def plan_by_counts(plans: Sequence[ModelPlan]) -> ModelPlan:
+    """Return the plan with the fewest multiplications; a refactored one only where it has far fewer.
+
+    For where nothing can be timed: on another machine than this one.
+    """
+    rows = {row["schedule"]: row["multiply_adds"] for row in plans[0].facts.get("schedules", [])}
+    plain = [plan for plan in plans if "refactored" not in plan.facts["schedule"]]
+    if not rows or not plain or plans[0] is plain[0]:
+        return plans[0]
+    least, other = (rows[plan.facts["schedule"]] for plan in (plans[0], plain[0]))
+    return plans[0] if least <= _WORTH_IT * other else plain[0]
+
+
+def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Sequence[Path]) -> ModelPlan:
+    """Return the plan whose bundle takes the least time for a call; its facts have all seconds.
+
+    Parameters
+    ----------
+    model : RecursiveModel
+    plans : sequence of ModelPlan
+    folders : sequence of Path
+        The bundle of each, with its weights.
+
+    Raises
+    ------
+    LibraryError, TargetError
+        A bundle does not run here.
+    """
+    structure = _structure_of(tried_structure(model.samples, model.cells.children, model.max_nodes))
+    loaded = [load_recursion(folder, None, None, None) for folder in folders]
+    x = loaded[0].random_inputs(structure)
+    secs = timed_in_turns([partial(one, structure, x) for one in loaded])
+    rows = [row | {"secs": round(own, 9)} for row, own in zip(plans[0].facts["schedules"], secs, strict=True)]
+    return _with_schedules(plans[int(np.argmin(secs))], rows)
+
+
+def timed_in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """Return the median seconds of each of several calls, which take turns."""
+    numbers = []
+    for call in calls:
+        call()
+        begin = time.perf_counter()
+        call()
+        numbers.append(max(1, min(200, int(_ROUND_SECS / max(time.perf_counter() - begin, 1e-7)))))
+    readings = np.empty((_ROUNDS, len(calls)))
+    for turn in range(_ROUNDS):
+        for at, (call, number) in enumerate(zip(calls, numbers, strict=True)):
+            call()  # its threads and caches are warm
+            begin = time.perf_counter()
+            for _ in range(number):
+                call()
+            readings[turn, at] = (time.perf_counter() - begin) / number
+    return [float(one) for one in np.median(readings, axis=0)]
+
+
+def _with_schedules(plan: ModelPlan, rows: Sequence[Mapping[str, Any]]) -> ModelPlan:
+    return replace(plan, facts=plan.facts | {"schedules": [dict(row) for row in rows]})
+
+
+def _structure_of(children: Children) -> Structure:
+    rows = np.full((len(children), max(map(len, children))), -1, np.int32)
+    for node, row in enumerate(children):
+        rows[node, : len(row)] = row
+    return Structure(rows)

@@ -1,0 +1,208 @@
+"""Schedules of a recursion: each computes the same, the fastest on samples is kept, and all are reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import of_extra
+from recursion_runs import module_of, random_structure, run_plan
+from small_libraries import files_of, make_parts
+
+import dietcode
+from dietcode.graph.recursive_model import RecursiveModel
+from dietcode.graph.samples import Samples, levels_of
+from dietcode.recursion import trials
+from dietcode.recursion.exporting import export_cells
+from dietcode.recursion.planning import plan_recursion, schedules_of
+from dietcode.recursion.schedules import SCHEDULES, RecursionSchedule, multiply_adds_of, tried_structure
+from dietcode.recursion.trials import plan_by_counts, plans_of, timed_in_turns
+
+torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
+from forgetting_cells import CHILDREN, WORDS, H, X, forgetting  # noqa: E402
+
+
+def drawn(kind: str, num_nodes: int) -> Any:
+    random = np.random.default_rng(num_nodes)
+    if kind == "words":
+        return random.integers(0, WORDS, num_nodes)
+    return random.standard_normal((num_nodes, X)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["cell", "leaf", "words"])
+def test_each_computes_the_same(kind: str) -> None:
+    recursion = forgetting(kind)
+    cells, weights = export_cells(recursion, "cell")
+    facts = {}
+    for schedule in SCHEDULES:
+        plan = plan_recursion(cells, 200, 64, {}, schedule=schedule)
+        facts[plan.facts["schedule"]] = plan.facts
+        for seed, num_nodes, is_dag in ((1, 1, False), (2, 40, False), (3, 40, True)):
+            structure = random_structure(seed, num_nodes, CHILDREN, is_dag)
+            x = drawn(kind, num_nodes)
+            for own, right in zip(
+                run_plan(plan, weights, structure, x), recursion(structure, x, all_nodes=True), strict=False
+            ):
+                largest = max(1.0, float(right.abs().max()))
+                np.testing.assert_allclose(own, right.numpy(), rtol=0, atol=2e-6 * largest)
+    labels = {"plain", "refactored"}
+    assert facts.keys() == (labels | {"unrolled", "unrolled and refactored"} if kind == "words" else labels)
+    # Five gates and five products of c, of which one each is left; and the product of the sum.
+    assert facts["plain"]["multiply_adds"]["cell"] == (2 * CHILDREN + 1) * H * H
+    assert facts["refactored"]["multiply_adds"]["cell"] == (2 + 1) * H * H
+    states = facts["plain"]["node_bytes"], facts["refactored"]["node_bytes"]
+    assert states[1] - states[0] == 2 * 4 * H  # two more states
+
+
+def test_what_is_worth_a_trial() -> None:
+    cells, _ = export_cells(forgetting("cell"), "cell")
+    found = schedules_of(cells, 200, 64)
+    assert [schedule.label for schedule in found] == ["refactored", "plain"]
+    below = tried_structure(None, CHILDREN, 200)
+    sizes = list(map(len, levels_of(below)))
+    assert len(below) == 200 // 31 * 31 and max(map(len, below)) <= CHILDREN
+    inner, leaves = sum(sizes[1:]), sizes[0]
+    # Leaves take their own products of x, and the two products of their states.
+    assert found[RecursionSchedule(False, True)] == inner * (3 * H * H + 2 * X * H) + leaves * (
+        2 * H * H + 2 * X * H
+    )
+    binary, _ = export_cells(dietcode.Recursion(Sum().eval(), children=2, states=[(H,)]), "cell")
+    assert [schedule.label for schedule in schedules_of(binary, 200, 64)] == ["unrolled", "plain"]
+
+
+class Sum(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_h = torch.nn.Linear(H, H)
+
+    def forward(self, left: Any, right: Any) -> Any:
+        return torch.tanh(self.of_h(left + right) + 1)
+
+
+def test_where_nothing_can_be_timed() -> None:
+    cells, _ = export_cells(forgetting("cell"), "cell")
+    for shown, kept in (
+        ((*[()] * 20, tuple(range(5)), (1, 2), (5, 20)), "plain"),  # nearly all are leaves
+        (tuple((node - 1,) if node else () for node in range(30)), "refactored"),
+    ):
+        samples = Samples(1, {len(shown): 1}, {1: 1}, {1: 1}, shown)
+        plans = plans_of(RecursiveModel(cells, 200, 64, samples), {})
+        assert plan_by_counts(plans).facts["schedule"] == kept
+        assert all(row["secs"] is None for row in plans[0].facts["schedules"])
+
+
+def test_what_a_trial_runs_on() -> None:
+    shown = ((), (), (0, 1))
+    samples = Samples(3, {3: 1, 9: 2}, {2: 3}, {1: 3}, shown)
+    assert tried_structure(samples, 2, 100) == [*map(list, shown), [], [], [3, 4], [], [], [6, 7]]
+    assert len(tried_structure(samples, 2, 4)) == 3
+    assert tried_structure(None, 1, 3)[:3] == [[], [0], [1]]
+    assert tried_structure(None, 0, 1) == [[]]
+    assert multiply_adds_of(shown, {"cell": 7}, skips_leaves=False) == 21
+    assert multiply_adds_of(shown, {"before": 100, "leaf": 3, "cell": 7}, skips_leaves=True) == 113
+    assert multiply_adds_of(shown, {"leaf": 0, "first": 1, "cell": 7}, skips_leaves=False) == 1
+
+
+def test_readings_take_turns() -> None:
+    order: list[str] = []
+    secs = timed_in_turns([lambda: order.append("a"), lambda: order.append("b" * 1000)])
+    assert len(secs) == 2 and min(secs) > 0
+    turns = "".join(one[0] for one in order)
+    assert turns.index("b") < turns.rindex("a")
+
+
+_FILE = """
+import sys
+sys.path.insert(0, {folder!r})
+from forgetting_cells import small
+tree = small()
+chains = [[[-1], *([at] for at in range(20))]]
+"""
+
+
+@pytest.fixture
+def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Return a function that compiles with kernels that nobody tuned, in this process."""
+    if pytest.importorskip("tvm", reason=of_extra("models")) is None:
+        return None
+    from dietcode.models import compiling
+    from dietcode.tuner.result import TuneResult
+
+    def make_library(spec: Any, **_: Any) -> TuneResult:
+        parts = make_parts(spec.to_json())
+        report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
+        return TuneResult(files_of(spec.to_json()), report, {}, 0.0, 2)
+
+    monkeypatch.setattr(compiling, "make_library", make_library)
+    file = tmp_path / "trees.py"
+    file.write_text(_FILE.format(folder=str(Path(__file__).parent)))
+
+    def run(*options: object) -> tuple[Path, Any, Any]:
+        bundle = tmp_path / "bundle"
+        sizes = ("--max-nodes", "12000", "--max-level", "64")
+        done = inside("compile", f"{file}:tree", "-o", bundle, *sizes, *options)
+        assert bundle.is_dir(), done.stderr
+        return bundle, done, module_of(file).tree
+
+    return run
+
+
+@pytest.mark.parametrize("fastest", [*(pytest.param(k, marks=pytest.mark.long) for k in range(2)), 2])
+def test_the_fastest_is_kept(
+    fastest: int, compiled: Any, inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(calls: Any) -> list[float]:
+        for call in calls:
+            call()
+        return [1e-3 + 1e-3 * (at != fastest) for at in range(len(calls))]
+
+    monkeypatch.setattr(trials, "timed_in_turns", timed)
+    bundle, _, recursion = compiled()
+    report = json.loads((bundle / "report.json").read_text())
+    rows = report["schedules"]
+    assert sorted(row["schedule"] for row in rows) == ["plain", "refactored", "unrolled"]
+    assert report["schedule"] == rows[fastest]["schedule"]
+    assert [row["secs"] for row in rows] == [1e-3 + 1e-3 * (at != fastest) for at in range(3)]
+    shown = inside("inspect", bundle).stdout
+    assert f"{report['schedule']}: 1 ms" in shown and shown.count(", kept") == 1
+    assert f"{report['node_bytes']} bytes for a node" in shown
+    model = dietcode.load(bundle)
+    structure = random_structure(3, 60, CHILDREN, is_dag=True)
+    x = drawn("words", 60)
+    right = recursion(structure, x, all_nodes=True)
+    found = model(dietcode.Structure(structure.children), x, all_nodes=True)
+    np.testing.assert_allclose(found, right.numpy(), rtol=0, atol=5e-6)
+
+
+def test_structures_at_the_limits(compiled: Any) -> None:
+    """Without nodes, of one, 10 000 levels high, a node of 40 parents; and memory as the manifest states."""
+    bundle, done, recursion = compiled("--samples", "chains")
+    report = json.loads((bundle / "report.json").read_text())
+    assert all(row["secs"] > 0 for row in report["schedules"]) and " ms" in done.stderr
+    model = dietcode.load(bundle)
+
+    def check(children: Any) -> None:
+        rows = np.asarray(children, np.int32).reshape(len(children), -1)
+        x = drawn("words", len(rows))
+        structure = dietcode.Structure(rows)
+        found = model(structure, x, all_nodes=True)
+        right = recursion(structure, x, all_nodes=True)
+        assert found.shape == tuple(right.shape)
+        np.testing.assert_allclose(found, right.numpy(), rtol=0, atol=5e-6)
+
+    nothing = model(dietcode.Structure(np.empty((0, 2), np.int32)), drawn("words", 0))
+    assert nothing.shape == (0, H)
+    check([[-1, -1]])
+    check([[-1], *([at] for at in range(9999))])
+    below = np.full((42, CHILDREN), -1)
+    below[1:41, 0] = 0
+    below[41] = range(1, 1 + CHILDREN)
+    check(below)
+    stated = json.loads((bundle / "manifest.json").read_text())
+    full = dietcode.Structure(np.full((12000, 1), -1, np.int32))
+    model(full, drawn("words", 12000), all_nodes=True)
+    used = max(one._memory.num_bytes for one in model._free)
+    assert 12000 * stated["node_bytes"] <= used <= stated["workspace_bytes"]
