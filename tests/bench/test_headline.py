@@ -21,7 +21,11 @@ def result(commit: str, ratios: list[float], disturbed: int = 0) -> dict[str, An
         for ratio in ratios
     ]
     rows += [{**rows[0], "measured_gflops": 9000.0, "disturbed": "something else"}] * disturbed
-    summary = {"ratio": {"geomean": 1.2, "worst": 1.0, "worst_at": {"T": 5}}, "of_roof": {"geomean": 0.7}}
+    summary = {
+        "ratio": {"geomean": 1.2, "worst": 1.0, "worst_at": {"T": 5}},
+        "of_roof": {"geomean": 0.7},
+        "peak_gflops": [300.0, 310.0, 320.0],
+    }
     facts = {"device": "A processor", "cores": 2, "processor": {"family": 1, "model": 2}, "commit": commit}
     sizes = {"num_micro_kernels": 3, "library_bytes": 31864, "tuning": {"secs": 61.0, "cold": True}}
     return facts | sizes | {"workload": "bert-dense", "summary": summary, "instances": rows}
