@@ -56,7 +56,8 @@ def test_pages_and_routes_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     get(f"/jobs/{job_id}/result", 404)
     get("/libraries/mlp/1/result", 404)
     listed = get("/libraries")
-    assert ">mlp</a>" in listed and "model</span>" in listed and "part:" not in listed
+    assert ">mlp</a>" in listed and "<code>model</code>" in listed and "L 1–6" in listed
+    assert "part:" not in listed
     bundle = get("/libraries/mlp/1")
     assert "mlp@1" in bundle and all(part.library and part.library.name in bundle for part in job.parts)
     info: dict[str, Any] = client.get("/api/v1/libraries/mlp/1/info").json()

@@ -153,8 +153,7 @@ def test_no_page_reads_or_sorts_a_whole_table(database: Database, filters: dict[
 
 def test_figures_look_at_one_job_where_none_has_ended(database: Database) -> None:
     """PostgreSQL reads all of a table without statistics where a query may want thousands of its rows."""
-    with database.write() as session:
-        ids = [submit(session, force=True)[0].id for _ in range(3)]
+    running = job_in(database, R)
     figures = WorkFigures(CollectorRegistry())
     asked: list[str] = []
     event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
@@ -167,7 +166,7 @@ def test_figures_look_at_one_job_where_none_has_ended(database: Database) -> Non
 
     assert len(of_ends()) == 1, "none has ended"
     with database.write() as session:
-        jobs.finish(session, ids[0], JobState.FAILED, error="no")
+        assert jobs.finish(session, running, JobState.FAILED, error="no")
     assert len(of_ends()) == 2 and figures.jobs.labels("failed")._value.get() == 1
     assert len(of_ends()) == 1, "and none since"
 
