@@ -82,6 +82,7 @@ def test_an_answer_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         b"[]",
         b'{"x\\n\\u001b[31m": 1}',
     ],
+    ids=["deep", "a long number", "no text", "NaN", "a list", "a name"],
 )
 def test_what_it_leaves_is_a_graph_or_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
