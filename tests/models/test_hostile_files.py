@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import zipfile
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from dietcode.confinement import possible  # noqa: E402
 from dietcode.errors import ModelError  # noqa: E402
+from dietcode.models.importing import reader  # noqa: E402
 from dietcode.models.importing.reader import read_model  # noqa: E402
 
 LANDLOCK = pytest.mark.skipif(not possible().files, reason="this kernel or container has no Landlock")
@@ -70,21 +72,35 @@ def test_an_answer_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         read_model(hostile(tmp_path / "links.pt2", exec, code), "m", {})
 
 
-@LANDLOCK
 @pytest.mark.parametrize(
-    ("name", "written"),
+    "left",
     [
-        ("graph.json", "open(path, 'w').write('[' * 1_000_000)"),
-        ("graph.json", "open(path, 'w').write('[' + '9' * 9000 + ']')"),
-        ("graph.json", "open(path, 'wb').write(bytes(range(256)))"),
-        ("graph.json", "open(path, 'w').write('{\"weights\": NaN}')"),
-        ("refusal", "open(path, 'w').write('x\\n\\x1b[31m' * 1_000_000)"),
+        b"[" * 1_000_000,
+        b"[" + b"9" * 9000 + b"]",
+        bytes(range(256)),
+        b'{"weights": NaN}',
+        b"[]",
+        b'{"x\\n\\u001b[31m": 1}',
     ],
+    ids=["deep", "a long number", "no text", "NaN", "a list", "a name"],
 )
-def test_what_it_leaves_is_an_answer_or_one_error(tmp_path: Path, name: str, written: str) -> None:
-    code = f"import os; path = os.environ['TMPDIR'] + '/{name}'; {written}; os._exit(0)"
+def test_what_it_leaves_is_a_graph_or_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    (tmp_path / reader.GRAPH).write_bytes(left)
+    (tmp_path / "m.pt2").touch()
+    monkeypatch.setattr(reader, "reading", lambda *_: contextlib.nullcontext(tmp_path))
     with pytest.raises(ModelError) as raised:
-        read_model(hostile(tmp_path / "leaves.pt2", exec, code), "m", {})
+        read_model(tmp_path / "m.pt2", "m", {})
+    assert len(str(raised.value)) <= 2000 and str(raised.value).isprintable()
+
+
+@LANDLOCK
+def test_what_it_says_gives_no_orders_to_a_terminal(tmp_path: Path) -> None:
+    code = "import os; path = os.environ['TMPDIR'] + '/refusal'; "
+    code += "open(path, 'w').write('x\\n\\x1b[31m' * 1_000_000); os._exit(0)"
+    with pytest.raises(ModelError) as raised:
+        read_model(hostile(tmp_path / "says.pt2", exec, code), "m", {})
     assert len(str(raised.value)) <= 2000 and str(raised.value).isprintable()
 
 

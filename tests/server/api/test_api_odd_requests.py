@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,20 +58,21 @@ def answered(port: int, data: bytes) -> bytes:
 @pytest.mark.parametrize("name", SMUGGLED)
 def test_what_two_could_read_differently_is_refused(port: int, name: str) -> None:
     found = answered(port, SMUGGLED[name] + GET + b"\r\n")
-    assert found.startswith(b"HTTP/1.1 400 ") and found.count(b"HTTP/1.1 ") == 1, found
+    assert found.startswith(b"HTTP/1.1 400 ") and found.count(b"\r\n\r\n") == 1, found
 
 
 def test_what_is_no_request_leaves_few_lines(tmp_path: Path) -> None:
     """Anybody may send it, without a token."""
     with serving(tmp_path, "--no-jobs") as (url, process):
-        port = int(url.rpartition(":")[2])
+        port, begun = int(url.rpartition(":")[2]), time.monotonic()
         for _ in range(100):
             answered(port, SMUGGLED["no HTTP"])
             answered(port, GET + b"Connection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n")
         process.terminate()
         assert process.stderr is not None
         said = process.stderr.read().splitlines()
-    assert 0 < len(said) < 30, said[:5]
+    kinds = 3  # one of what is no HTTP, two of an upgrade that there is not
+    assert 0 < len(said) <= kinds * min(time.monotonic() - begun + 2, 99), said[:5]
 
 
 def test_the_data_folder_is_for_its_user_alone(tmp_path: Path) -> None:
