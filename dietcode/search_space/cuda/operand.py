@@ -21,7 +21,7 @@ from dietcode.search_space.tir import DTYPE, i64, load, store
 _NOWHERE = {"int32": -(1 << 30), "int64": -(1 << 60)}  # a position that is outside whatever the step adds
 
 
-class ThreadBlock(Protocol):
+class OperandBlock(Protocol):
     """The block of threads whose operand it is, as `dietcode.search_space.cuda.block.BlockKernel` has it."""
 
     problem: Problem
@@ -50,7 +50,7 @@ class Operand:
         Offsets of its elements in global memory.
     """
 
-    def __init__(self, block: ThreadBlock, name: str, base: int) -> None:
+    def __init__(self, block: OperandBlock, name: str, base: int) -> None:
         micro_kernel, problem = block.micro_kernel, block.problem
         self.block, self.name, self.base = block, name, base
         self.is_row = name == problem.row_operand
