@@ -69,8 +69,8 @@ def page(folder: Path) -> str:
             "## Beside PyTorch",
             "Float32, against the fastest path of PyTorch at each shape, in turns; geometric mean over the "
             "shapes, with its 95 % interval over shapes, not over runs of tuning (bootstrap); and the "
-            "worst shape. The peak is what the cores gave beside the shapes, in multiply-adds: where it differs "
-            "much, somebody else had a share of the machine.",
+            "worst shape. The peak is what the cores gave beside the shapes, in multiply-adds: where it "
+            "differs much, somebody else had a share of the machine.",
             speed_table(speeds),
         ]
     if gaps:
@@ -85,7 +85,8 @@ def page(folder: Path) -> str:
 
 def speed_table(rows: list[Row]) -> str:
     """A row a workload."""
-    heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline|peak beside, GFLOP/s|commit"
+    heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline"
+    heads += "|peak beside, GFLOP/s|commit"
     lines = []
     for row in rows:
         summary, tuning = row["summary"], row["tuning"]
