@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from dietcode.confinement.users import end_user, own_pid, user_of
+from dietcode.lifeline import adopt_orphans, die_with_parent
 
-_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 2, 36
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _NEW_USER, _NEW_PROCESSES = 0x10000000, 0x20000000
 _END_SECS = 5.0
 _TOLD = {signal.SIGTERM, signal.SIGCHLD}
@@ -46,7 +47,7 @@ def enclose(own_namespace: bool = True) -> None:
     if separate:
         libc.prctl(_PR_SET_PDEATHSIG, before, 0, 0, 0)  # a new namespace of users may forget it
     else:
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)
     alive, held = os.pipe()
     child = os.fork()
@@ -55,7 +56,7 @@ def enclose(own_namespace: bool = True) -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # so that it ends the others first
         _keep(child, held)
     os.close(held)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     os.set_blocking(alive, False)
     with contextlib.suppress(BlockingIOError):  # the keeper lives
         os.read(alive, 1)

@@ -173,9 +173,9 @@ class RpcDevice:
         try:
             named = TargetSpec(kind="llvm", mcpu=facts["mcpu"], num_cores=facts["num_threads"])
         except ValueError:
-            stated = f"{clip(facts['mcpu'])} with {clip(facts['num_threads'])} threads"
+            given = f"{clip(facts['mcpu'])} with {clip(facts['num_threads'])} threads"
             raise TuningError(
-                f"the RPC device {self.key} says that it is {stated}; start its server anew"
+                f"the RPC device {self.key} says that it is {given}; start its server anew"
             ) from None
         plain = resolve_target(named, self._unknown())
         return Host(
