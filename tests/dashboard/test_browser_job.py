@@ -93,7 +93,7 @@ def test_what_a_worker_tells_appears_without_a_reload(page: Page, watch: Watch, 
     worker.decide(1)
     newest = page.locator("#log-rows > li").first
     expect(newest).to_contain_text("Round 1")
-    newest.get_by_text("what was measured").click()
+    newest.get_by_text("what was tried").click()
     expect(newest).to_contain_text("added for m=37, where padding leaves 57%")
     worker.decide(2, "the trials of the budget are used up")
     expect(newest).to_contain_text("Round 2")
