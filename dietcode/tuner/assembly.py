@@ -187,7 +187,9 @@ def further_instances(spec: Spec) -> Instances:
 def _best_rule(variables: tuple[str, ...], sample: _Sample, divisors: Sequence[int]) -> Rule:
     """Fit the rule; by the remainders of a variable where that loses less, or as little with fewer leaves."""
     found = [_rule(variables, sample)]
-    for position, variable in enumerate(variables) if divisors else ():
+    if not divisors:
+        return found[0]
+    for position, variable in enumerate(variables):
         values, parts = sample.bindings[:, position], []
         rest = np.ones(len(values), dtype=bool)
         for divisor in divisors:
