@@ -47,13 +47,13 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def answered(port: int, data: bytes) -> bytes:
-    """All that comes until the server hangs up; on what it has not read to the end, its answer may be lost."""
+    """All that comes until the server hangs up; the answer to what it did not read may be lost."""
     found = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            peer.sendall(data)
-            while piece := peer.recv(1 << 16):
-                found += piece
+    lost = contextlib.suppress(ConnectionResetError, BrokenPipeError)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer, lost:
+        peer.sendall(data)
+        while piece := peer.recv(1 << 16):
+            found += piece
     return found
 
 
