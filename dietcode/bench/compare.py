@@ -300,8 +300,8 @@ def _record(
 ) -> dict[str, Any]:
     timed = bench_of.time(row["shape_vars"], rounds, probes, until)
     flops = float(row["flops"])
-    roof = bench_of.roofline.read(flops, timed.num_bytes)
     rates = {name: flops / value / 1e9 for name, value in timed.secs.items()}
+    roof = bench_of.roofline.read(flops, timed.num_bytes, max(rates.values()))
     company = None
     if timed.in_turns is not None:
         pair = (flops / secs / 1e9 for secs in timed.in_turns)

@@ -83,6 +83,24 @@ def test_the_peak_is_more_than_a_product_of_numpy_reaches(roofline: Roofline) ->
         peaks.append(roofline.read(2.0 * 512**3, 3 * 4 * 512**2).peak_gflops)
 
 
+def test_a_roofline_below_what_was_reached_is_read_again(
+    roofline: Roofline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was disturbed, or the rate is one that no reading explains: then it ends as well."""
+    probe, calls = roofline._probe, 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return probe(*given)
+
+    monkeypatch.setattr(roofline, "_probe", counted)
+    roofline.read(50.0, 100)
+    once = calls
+    roofline.read(50.0, 100, reached_gflops=1e9)
+    assert calls == once + 4 * once
+
+
 def test_every_record_says_what_the_machine_allowed() -> None:
     from small_libraries import built
 
