@@ -127,7 +127,8 @@ def test_the_model_is_less_sure_of_ways_that_were_not_tried(
         planner = Planner(domain_of(spec), extents, instances.weights, Search())
         planner.space.update(dict.fromkeys(records.measurements, "hardware"))
         promises.append(planner.plan(records).promise)
-    assert promises[0] > 1.3 * promises[1] > 0
+    # Of the mean log throughput; what else is promised, by the fit, is in both.
+    assert promises[0] - promises[1] > 0.05 and promises[1] > 0
 
 
 def test_without_mutation_only_seeds_are_measured(own_cache: Path) -> None:
