@@ -18,6 +18,7 @@ from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, row_function
 from dietcode.programs.values_read import ValueReadError
+from dietcode.runtime.programs.instances import is_same
 from dietcode.workload.text import one_line
 
 LOOPED = (range, enumerate, zip, reversed)
@@ -109,8 +110,7 @@ class Evaluation(ABC):
         (op,), sides = node.ops, [node.left, node.comparators[0]]  # `simplified` leaves one
         left, right = map(self._value, sides)
         if isinstance(op, ast.Is | ast.IsNot):
-            is_same = left is right or (isinstance(left, str) and left == right)  # as a member of an Enum
-            return is_same == isinstance(op, ast.Is)
+            return is_same(left, right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
             members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
             if members is not None:

@@ -252,7 +252,7 @@ def differs_in_training(module: Any) -> bool:
     """Whether a module in training mode may compute something else than in evaluation.
 
     Layers of PyTorch's that are the same in both do not, nor does what is made of them alone; a class of the
-    user's own may.
+    user's own may, and so may a hook, as that of `torch.nn.utils.spectral_norm`.
     """
     if not module.training:
         return False
@@ -260,6 +260,7 @@ def differs_in_training(module: Any) -> bool:
         package, _, name = type(one).__module__.rpartition(".")
         is_alike = name in _ALIKE or (name == "activation" and type(one).__name__ not in _UNLIKE)
         is_alike |= name == "rnn" and not getattr(one, "dropout", 0)
+        is_alike &= not one._forward_pre_hooks and not one._forward_hooks
         if one.training and not (package == "torch.nn.modules" and is_alike):
             return True
     return False

@@ -14,6 +14,7 @@ from typing import Any
 
 from dietcode.errors import DietCodeError
 from dietcode.runtime.programs.code import RECORD_KINDS
+from dietcode.runtime.programs.instances import is_same
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
@@ -35,7 +36,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "is": lambda left, right: left is right or (isinstance(left, str) and left == right),
+    "is": is_same,
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,

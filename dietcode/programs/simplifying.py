@@ -240,8 +240,9 @@ class _Renaming(ast.NodeTransformer):
 
 def _is_cut(target: ast.expr) -> bool:
     """Whether a target is ``x[low:high]``."""
-    is_slice = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice)
-    return is_slice and target.slice.step is None  # type: ignore[attr-defined]
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Slice):
+        return False
+    return target.slice.step is None
 
 
 def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]:

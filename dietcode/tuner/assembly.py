@@ -186,9 +186,10 @@ def further_instances(spec: Spec) -> Instances:
 
 def _best_rule(variables: tuple[str, ...], sample: _Sample, divisors: Sequence[int]) -> Rule:
     """Fit the rule; by the remainders of a variable where that loses less, or as little with fewer leaves."""
-    found = [_rule(variables, sample)]
+    plain = _rule(variables, sample)
     if not divisors:
-        return found[0]
+        return plain
+    found = [plain]
     for position, variable in enumerate(variables):
         values, parts = sample.bindings[:, position], []
         rest = np.ones(len(values), dtype=bool)

@@ -34,6 +34,7 @@ OTHER = {
     "random slopes": nn.RReLU,
     "an own module": _Own,
     "an own module inside": lambda: nn.Sequential(_Own()),
+    "a norm by a hook": lambda: nn.utils.spectral_norm(nn.Linear(2, 2)),
 }
 
 

@@ -303,6 +303,11 @@ def has_own_attributes(cls: type, names: Iterable[str]) -> bool:
     return all(isinstance(one, plain) for one in shared)
 
 
+def is_same(left: Any, right: Any) -> bool:
+    """Return ``left is right`` of values of a program; members of an Enum are texts there."""
+    return left is right or (isinstance(left, str) and left == right)
+
+
 def plain_value(value: Any) -> bool | int | float | str | None:
     """Return what a scalar of NumPy's, or a number or text of a class of its own, is; None for all else.
 
