@@ -167,6 +167,7 @@ class ProcessPool:
     def close(self) -> None:
         """End all processes; calls that have begun fail."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)  # first: a thread whose call fails takes the next
+        # First, since a thread whose call fails takes the next one.
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
             process.kill()
