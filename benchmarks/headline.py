@@ -1,8 +1,9 @@
-"""The tables of all workloads of every device: speed beside PyTorch, and how far predictions are off.
+"""The tables of every device: speeds beside others', predictions, what parts of the search earn.
 
     python -m benchmarks.headline
 
-Made from ``benchmarks/results/<device>/cpu-*.json`` and ``prediction-*.json`` alone. Writes
+Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
+``ablation-*.json`` and ``per-shape-curve-*.json``. Writes
 ``docs/evidence/<device>/workloads.md``, and the tables of one device between two marks in the README. Rows
 from a tree with uncommitted changes are marked, as are those whose shapes the record does not call held out.
 """
@@ -51,12 +52,12 @@ def devices() -> list[Path]:
 def found(folder: Path, kind: str) -> list[Row]:
     """Results of one kind, by workload, in the order in which they are measured."""
     rows = [json.loads(path.read_text()) for path in folder.glob(f"{kind}-*.json")]
-    rows = [row for row in rows if kind == "cpu" or "gap_mean" in row]  # drawn, but not yet measured
+    rows = [row for row in rows if kind != "prediction" or "gap_mean" in row]  # drawn, but not yet measured
     return sorted(rows, key=lambda row: (_RANK.get(row["workload"], len(_RANK)), row["workload"]))
 
 
 def page(folder: Path) -> str:
-    """Both tables of one device."""
+    """The tables of one device."""
     speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
     (first, *_) = [*speeds, *gaps]
     parts = [
@@ -80,7 +81,59 @@ def page(folder: Path) -> str:
             "measured; the repeat floor is what no prediction can beat.",
             gap_table(gaps),
         ]
-    return "\n\n".join([*parts, *notes([*speeds, *gaps])]) + "\n"
+    ablations, curves = found(folder, "ablation"), found(folder, "per-shape-curve")
+    if ablations:
+        parts += ["## What parts of the search earn", *map(ablation, ablations)]
+    if curves:
+        parts += ["## Beside MetaSchedule for one shape at a time", *map(curve, curves)]
+    return "\n\n".join([*parts, *notes([*speeds, *gaps, *ablations, *curves])]) + "\n"
+
+
+def ablation(row: Row) -> str:
+    """What the libraries of whole searches reach, each part of the search left out in turn."""
+    heads = "search|runs|score, median|least|most|micro-kernels measured|seconds"
+    runs = [run["variant"] for run in row["runs"]]
+    lines = [
+        [
+            name,
+            str(runs.count(name)),
+            *(f"{facts[f'score_{kind}']:.3f}" for kind in ("median", "least", "most")),
+            f"{facts['measured_median']:.0f}",
+            f"{facts['secs_median']:.0f}",
+        ]
+        for name, facts in row["summary"].items()
+    ]
+    text = (
+        f"{row['workload']}, {row['secs']:.0f} s and at most {row['trials']} trials a search, each from "
+        "empty records with a seed of its own. All libraries are timed in turns; a score is the geometric "
+        f"mean, over the shapes, of throughput over the best of all runs there. Commit {commit(row)}."
+    )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def curve(row: Row) -> str:
+    """What each budget of MetaSchedule for one shape reaches, and whether twice the trials still help."""
+    heads = "shape|trials for this shape|MetaSchedule, GFLOP/s|the library, GFLOP/s|library over MetaSchedule"
+    lines = []
+    for one in row["rows"]:
+        rates = ["not measured", "", ""]
+        if one.get("disturbed"):
+            rates[0] = "disturbed"
+        elif "ratio" in one:
+            rates = [f"{one[name]:.0f}" for name in ("metaschedule_gflops", "dietcode_gflops")]
+            rates.append(f"{one['ratio']:.2f} ×")
+        lines.append([at(one["shape_vars"]), str(one["trials"]), *rates])
+    ends = [
+        f"{at(shape['shape_vars'])}: {'flat' if shape['is_flat'] else 'still rising, or not known,'} at "
+        f"{shape['trials']} trials, the library {shape['ratio']:.2f} × of its best"
+        for shape in row["shapes"]
+    ]
+    text = (
+        f"{row['workload']}: the fastest of the first trials of one search for one shape, weights packed "
+        f"there too. Flat is where twice the trials bring less than 2 %. {'; '.join(ends)}. "
+        f"Commit {commit(row)}."
+    )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
 
 
 def speed_table(rows: list[Row]) -> str:

@@ -42,6 +42,25 @@ def folder(tmp_path: Path) -> Path:
     }
     (tmp_path / "prediction-bert-dense.json").write_text(json.dumps(gap))
     (tmp_path / "prediction-drawn.json").write_text(json.dumps({"workload": "drawn", "instances": []}))
+    score = {"score_median": 0.95, "score_least": 0.9, "score_most": 0.98}
+    ablation = {
+        **{"commit": "aaa", "workload": "bert-dense", "secs": 60.0, "trials": 96},
+        "summary": {"full": {**score, "measured_median": 15.0, "secs_median": 52.4}},
+        "runs": [{"variant": "full"}, {"variant": "full"}],
+    }
+    (tmp_path / "ablation-bert-dense.json").write_text(json.dumps(ablation))
+    shape = {"shape_vars": {"T": 24}}
+    rates = {"metaschedule_gflops": 200.0, "dietcode_gflops": 300.0, "ratio": 1.5}
+    curve = {
+        **{"commit": "bbb", "workload": "bert-dense"},
+        "rows": [
+            {**shape, "trials": 16, **rates, "disturbed": None},
+            {**shape, "trials": 32, **rates, "disturbed": "something else"},
+            {**shape, "trials": 64, "failed": ["no records"]},
+        ],
+        "shapes": [{**shape, "trials": 16, "is_flat": False, "ratio": 1.5}],
+    }
+    (tmp_path / "per-shape-curve-bert-dense.json").write_text(json.dumps(curve))
     return tmp_path
 
 
@@ -52,6 +71,14 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 0.4% | def |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page, "nothing was measured there yet"
+
+
+def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
+    page = headline.page(folder)
+    assert "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 |" in page and "Commit aaa." in page
+    assert "| T = 24 | 16 | 200 | 300 | 1.50 × |" in page
+    assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
+    assert "T = 24: still rising, or not known, at 16 trials" in page
 
 
 def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:
