@@ -1,15 +1,19 @@
 """What each part of the search earns: full, without MetaSchedule, without mutation, without learning.
 
     python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds full=5,no-learning=5] [--rounds 3]
+        [--keep] [--runs 4]
 
 Every run starts with empty records and has the same seconds. Afterwards all libraries are timed in turns at
-the same instances; a run's score at an instance is its throughput over the best of all runs there.
+the same instances; a run's score at an instance is its throughput over the best of all runs there. With
+``--keep`` the runs that ``build/benchmarks/ablation`` holds of the same budget are not repeated, and with
+``--runs`` the command ends after so many new ones: all takes longer than a machine is quiet.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import tempfile
 import time
@@ -28,6 +32,7 @@ from dietcode.workload.parse import load_spec
 from dietcode.workload.spec import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
+FACTS = "run.json"
 VARIANTS = {
     "full": Search(),
     "no-metaschedule": Search(metaschedule=False),
@@ -45,18 +50,27 @@ def main() -> None:
     parser.add_argument("--seeds", default=",".join(f"{name}=5" for name in VARIANTS), help="runs of each")
     parser.add_argument("--instances", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help="use runs of earlier commands")
+    parser.add_argument(
+        "--runs", type=int, help="tune so many times at most, and time nothing where more are left"
+    )
     arguments = parser.parse_args()
     spec = load_spec(arguments.spec)
     budget = spec.budget.model_copy(update={"seconds": arguments.secs, "trials": arguments.trials})
     spec = spec.model_copy(update={"budget": budget})
     seeds = {name: int(count) for name, count in (pair.split("=") for pair in arguments.seeds.split(","))}
     names = list(seeds)
-    runs = [
-        tune(spec, name, state, ROOT / "build" / "benchmarks" / "ablation" / f"{name}-{state}")
-        for state in range(max(seeds.values()))
-        for name in names
-        if state < seeds[name]
-    ]
+    folder = ROOT / "build" / "benchmarks" / "ablation" / f"{spec.name}-{arguments.secs:g}-{arguments.trials}"
+    runs, num_tuned = [], 0
+    for state in range(max(seeds.values())):
+        for name in [name for name in names if state < seeds[name]]:
+            found = kept(folder / f"{name}-{state}") if arguments.keep else None
+            if found is None:
+                if num_tuned == arguments.runs:
+                    return
+                found = tune(spec, name, state, folder / f"{name}-{state}")
+                num_tuned += 1
+            runs.append(found)
     judge(runs, arguments.instances, arguments.rounds)
     result = {
         "workload": spec.name,
@@ -70,6 +84,12 @@ def main() -> None:
     write(result_path(f"ablation-{spec.name}"), result)
 
 
+def kept(folder: Path) -> dict[str, Any] | None:
+    """Return the run that an earlier command left in a folder."""
+    path = folder / FACTS
+    return {**json.loads(path.read_text()), "folder": folder} if path.exists() else None
+
+
 def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
     """One run from nothing."""
     search = replace(VARIANTS[variant], random_state=state)
@@ -81,10 +101,9 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
         write_library(result, folder)
     rounds = result.report["rounds"]
     print(variant, state, f"{secs:.0f} s, {result.measured} measured;", rounds[-1]["message"], flush=True)
-    return {
+    facts = {
         "variant": variant,
         "random_state": state,
-        "folder": folder,
         "secs": secs,
         "measured": result.measured,
         "pruned": len(result.report["space"]["pruned"]),
@@ -92,6 +111,8 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
         "chosen": result.report["selection"]["micro_kernels"],
         "provenance": {k: len(v["chosen"]) for k, v in result.report["provenance"].items()},
     }
+    (folder / FACTS).write_text(json.dumps(facts))
+    return {**facts, "folder": folder}
 
 
 @contextlib.contextmanager
