@@ -39,6 +39,11 @@ def shared_library(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Pa
     return _kept(made_of, ".so", make)
 
 
+def precompiled_header(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Path:
+    """What a compiler has read of a header, as `shared_library`; without its suffix it can be included."""
+    return _kept(made_of, ".h.gch", make)
+
+
 def library_files(made_of: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> dict[str, bytes]:
     """The files of a library by relative path, as today's sources of the product build them here.
 
@@ -131,7 +136,7 @@ def load_compiled(module: tvm.IRModule, target: Any) -> Any:
 
 def forget_old() -> None:
     """Remove what no test has loaded for two weeks."""
-    for path in (one for suffix in (".so", ".zip", ".lock") for one in folder().glob(f"*{suffix}")):
+    for path in (one for suffix in (".so", ".zip", ".gch", ".lock") for one in folder().glob(f"*{suffix}")):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _KEPT_SECS:
                 path.unlink()

@@ -7,6 +7,7 @@ import sys
 import time
 
 import psutil
+from child_processes import gone
 
 CHILD = """
 import os, sys, time
@@ -31,8 +32,7 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    _, alive = psutil.wait_procs([child], timeout=5)
-    assert not alive
+    assert gone([child])
 
 
 def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:

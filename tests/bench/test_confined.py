@@ -113,7 +113,11 @@ def test_with_little_time_fewer_instances_are_measured_and_they_lie_apart(
 ) -> None:
     for limit in ("_MOST_OTHERS", "_MOST_SLOWER", "_MOST_SPREAD"):  # what is disturbed would come last
         monkeypatch.setattr(disturbance, limit, float("inf"))
-    found = [r["shape_vars"]["M"] for r in bench(built("rows"), [], until=time.monotonic() + 0.5)]
+    found: list[int] = []
+    secs = 0.25
+    while not found:  # a busy machine comes to none so soon
+        secs *= 2
+        found = [r["shape_vars"]["M"] for r in bench(built("rows"), [], until=time.monotonic() + secs)]
     assert 1 <= len(found) < 16 and found[0] == 1
     assert list(bench(built("rows"), [], until=time.monotonic() - 1.0)) == []
     everything: list[Any] = list(bench(built("rows"), [], num_instances=3, until=time.monotonic() + 60.0))

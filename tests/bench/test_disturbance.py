@@ -167,7 +167,7 @@ def test_with_little_time_disturbed_rows_come_last(monkeypatch: pytest.MonkeyPat
         return plain(own, row, *rest) | {"disturbed": "a partner" if next(spoiled) else None}
 
     monkeypatch.setattr(compare, "_record", sometimes)
-    found = list(compare.bench(built("rows"), [], 3, rounds=1, until=time.monotonic() + 3.0))
+    found = list(compare.bench(built("rows"), [], 3, rounds=1, until=time.monotonic() + 60.0))
     assert asked[-1] == asked[0] == found[-1]["shape_vars"]["M"] and len(asked) == 4
     assert [record["disturbed"] for record in found] == [None, None, "a partner"]
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from child_processes import gone
 from small_libraries import ROOT, SAFE_ERROR, built, error, library_bytes, spec_data
 
 import dietcode
@@ -191,8 +192,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path: Path, stage
     assert status == 130, (status, rest)
     last = [line for line in rest.splitlines() if not re.match(r"^(calibrate|seed|measure)\b", line)]
     assert len(last) == 1 and last[0].startswith("dietcode: interrupted"), rest
-    _, alive = psutil.wait_procs(children, timeout=5)
-    assert not alive, alive
+    assert gone(children), children
     assert [p.name for p in tmp_path.iterdir() if p.name not in {"spec.json", "cache"}] == []
     if stage == "measure":
         facts, _, _ = tuned(cache, spec, "-o", tmp_path / "lib")

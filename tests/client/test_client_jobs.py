@@ -254,9 +254,9 @@ def test_events_go_on_after_the_server_was_restarted(wire: WireServer, read_even
     lost: list[ServerError] = []
 
     def restart() -> None:
-        time.sleep(0.2)
+        wire.until(lambda: wire.last_sent == 4)
         wire.stop()
-        time.sleep(0.4)
+        wire.until(lambda: bool(lost))
         ends(wire, progress_event(5), state_event(6, "succeeded"))
         wire.start()
 

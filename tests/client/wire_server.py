@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,6 +108,7 @@ class WireServer:
         self._http: ThreadingHTTPServer | None = None
         self.stopping = False
         self.break_events_after: int | None = None
+        self.last_sent = 0  # the number of an event
 
     @property
     def url(self) -> str:
@@ -154,6 +155,13 @@ class WireServer:
         for connection in list(self.connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what a client does."""
+        end = time.monotonic() + 30
+        while not holds():
+            assert time.monotonic() < end, "it does not happen"
+            time.sleep(0.01)
 
     def publish(self, name: str, version: int, files: Mapping[str, bytes]) -> bytes:
         """Add a library, as `small_libraries.library_bytes` gives it; returns its manifest."""
@@ -371,6 +379,7 @@ class Handler(BaseHTTPRequestHandler):
                 text = f"id: {event['id']}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
                 self._chunk(text)
                 sent, position = sent + 1, event["id"]
+                wire.last_sent = position
                 if position == len(wire.events) and event.get("state") in FINAL:
                     self._chunk("")
                     return

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from child_processes import gone
 from implementations import IMPLEMENTATIONS, Case
 
 # Those of a network have tests of their own in `engines/`; a cluster and a tracker take seconds to start.
@@ -106,5 +106,4 @@ def test_closing_ends_the_processes(case: Case, tmp_path: Path) -> None:
     processes = case.processes()
     assert bool(processes) == bool(case.roots)
     case.children.close()
-    _, alive = psutil.wait_procs(processes, timeout=10.0)
-    assert not alive and not case.processes()
+    assert gone(processes) and not case.processes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,9 @@ DEPTHWISE: dict[str, tuple[dict[str, Any], int, tuple[int, int], list[Any], bool
     "short line": ({"stride": 2, "kernel_layout": "OIW"}, 17, (1, 3), ["silu"], False, "float32"),
     "packed OHWI": ({"padding": 1, "kernel_layout": "OHWI"}, 35, (3, 2), [], True, "float32"),
 }
+# Each like another one here but for a layout or how far a window lies out: `make test-long` tries these too.
+TWINS = {"given HWIO", "packed OHWI", "short line", "far out"}
+TRIED = [name for name in DEPTHWISE if os.environ.get("DIETCODE_TEST_LONG") or name not in TWINS]
 TILES = ((3, 1), (4, 2))
 
 

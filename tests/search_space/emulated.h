@@ -184,7 +184,9 @@ static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 
 #include "emulated_warp.h"
 
+#ifdef COUNTS_BANKS
 #include "emulated_banks.h"
+#endif
 
 // Launch one function; `order` is that of the threads, `shared` the bytes that the launch asks for. Returns 0,
 // or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none.
@@ -202,7 +204,9 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
       block_index = {i, j, 0};
       memset(dynamic_shared, NOTHING, shared + GUARD);
       if (!run_block(order)) return 1;
+#ifdef COUNTS_BANKS
       end_counting();
+#endif
       for (unsigned k = 0; k < GUARD; ++k) {
         if (static_cast<unsigned char>(dynamic_shared[shared + k]) != NOTHING) return 2;
       }

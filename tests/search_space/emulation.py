@@ -6,12 +6,12 @@ import ctypes
 import re
 import subprocess
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compile_cache import shared_library
+from compile_cache import precompiled_header, shared_library
 
 from dietcode.search_space.cuda.classes import AlignmentClass
 from dietcode.search_space.cuda.forms import call_shape, classes_of, device_problem, launches_of
@@ -56,7 +56,7 @@ def host_text(text: str) -> str:
     dynamic = r"\1* \2 = (\1*)emulated::dynamic_shared;"
     text = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", dynamic, text)
     text = re.sub(r"__shared__ (alignas\(\d+\))", r"\1 __shared__", text)  # g++ is strict about their order
-    lines = ['#include "emulated.h"', text]
+    lines = [text]
     for name, parameters in _SIGNATURE.findall(text):
         kinds = [re.sub(r"__restrict__|\w+$", "", p.strip()).strip() for p in parameters.split(",")]
         given = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
@@ -87,15 +87,26 @@ def without_classes(text: str) -> str:
 
 
 @cache
-def compiled(text: str) -> ctypes.CDLL:
+def compiled(text: str, counts_banks: bool = False) -> ctypes.CDLL:
     """The text as a shared library of this process; an index past an array of a thread or block aborts."""
-    source = host_text(text)
+    source, flags = host_text(text), (*FLAGS, "-DCOUNTS_BANKS") if counts_banks else FLAGS
 
     def make(path: Path) -> None:
-        command = ["g++", *FLAGS, f"-I{FOLDER}", "-x", "c++", "-", "-o", str(path)]
+        command = ["g++", *flags, "-include", _emulator(flags), "-x", "c++", "-", "-o", str(path)]
         subprocess.run(command, input=source, check=True, capture_output=True, text=True)
 
-    return ctypes.CDLL(str(shared_library((source, *FLAGS, *_compiler()), make)))
+    return ctypes.CDLL(str(shared_library((source, *flags, *_compiler()), make)))
+
+
+@cache
+def _emulator(flags: tuple[str, ...]) -> str:
+    """The emulator's text as the compiler has read it, once for all that is compiled with some flags."""
+
+    def make(path: Path) -> None:
+        command = ["g++", *flags, "-x", "c++-header", str(FOLDER / "emulated.h"), "-o", str(path)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    return str(precompiled_header((*flags, *_compiler()), make).with_suffix(""))
 
 
 @cache
@@ -167,12 +178,16 @@ def launch(
 
 
 class Emulated:
-    """Micro-kernels of one problem, run on the CPU."""
+    """Micro-kernels of one problem, run on the CPU; what is only read is not compiled."""
 
     def __init__(self, problem: Problem, tiles: Sequence[CudaMicroKernel]) -> None:
         self.problem, self.tiles = device_problem(problem), tiles
         self.text = cuda_text(problem, tiles, TARGET)
-        self.library = compiled(self.text)
+
+    @cached_property
+    def library(self) -> Any:
+        """What is called; a test may put something else there."""
+        return compiled(self.text)
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
         """Normal numbers, rounded to the dtype of the operands."""

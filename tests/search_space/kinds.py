@@ -170,12 +170,15 @@ KINDS: dict[str, Kind] = {
 
 # Each like another one here but for a layout or the order of indices: `make test-long` tries these too.
 TWINS = {
+    "TN",
     "TN packed",
     "TT",
     "NN",
     "NT fixed",
     "batched TN",
     "batched NT",
+    "batched packed",
+    "shared rows",
     "rows of a batch",
     "transposed output",
     "batch outside",
@@ -189,6 +192,7 @@ TWINS = {
     "NHWC depthwise",
     "NHWC any",
     "NHWC uneven",
+    "NCHW uneven",
 }
 TRIED = [name for name in KINDS if os.environ.get("DIETCODE_TEST_LONG") or name not in TWINS]
 

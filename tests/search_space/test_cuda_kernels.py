@@ -219,8 +219,7 @@ def test_a_missing_barrier_is_seen(library: Emulated) -> None:
     inputs = library.random_inputs(extents)
     expected = reference(library.problem, inputs)
     for place in places:
-        broken = Emulated.__new__(Emulated)
-        broken.problem, broken.tiles = library.problem, (tile,)
+        broken = Emulated(library.problem, [tile])
         broken.library = compiled(text[:place] + text[place + len("__syncthreads();") :])
         errors = [np.abs(broken.run(tile, inputs, extents, order) - expected).max() for order in ORDERS]
         assert not max(errors) < 1e-3, f"without the barrier at {place}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import cpu_target
-from depthwise_kinds import DEPTHWISE, built_depthwise, depthwise_data, depthwise_problem
+from depthwise_kinds import DEPTHWISE, TRIED, built_depthwise, depthwise_data, depthwise_problem
 
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.depthwise.space import allows, around, neighbours, seeds
@@ -23,7 +23,9 @@ from dietcode.workload.parse import spec_from_data
 SHAPES = ((1, 9, 9), (2, 9, 20), (1, 14, 10), (3, 10, 31))
 
 
-@pytest.mark.parametrize("name", DEPTHWISE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in TRIED else pytest.mark.long) for name in DEPTHWISE]
+)
 def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
     built = built_depthwise(name, target.mcpu)
     for seed, shape in enumerate(SHAPES):

@@ -58,6 +58,7 @@ def test_other_contractions(einsum: str, fixed: dict[str, int], constant: bool, 
         kernel.check({k: fixed.get(k, int(rng.integers(low, high))) for k in letters}, seed=trial)
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("dynamic", ["m", "n", "k", "mnk"])
 @pytest.mark.parametrize("constant", [True, False])
 def test_any_extent_may_be_dynamic(dynamic: str, constant: bool, target: CpuTarget) -> None:
@@ -82,6 +83,7 @@ def test_odd_shapes(b: int, m: int, n: int, k: int, seed: int) -> None:
     any_shape_kernel("haswell").check({"b": b, "m": m, "n": n, "k": k}, seed)
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize(
     "tile", [(1, 1), (1, 2), (2, 1), (6, 2), (4, 3), (14, 1), (1, 7)], ids=lambda t: f"{t[0]}x{t[1]}vectors"
 )

@@ -26,7 +26,7 @@ def dense(**fixed: int) -> Problem:
 def counted(problem: Problem, tile: CudaMicroKernel, extents: dict[str, int]) -> dict[str, tuple[int, int]]:
     """Transactions of a call, and the least that move as many words; of its loads and of its stores."""
     emulated = Emulated(problem, [tile])
-    emulated.library = compiled(counting(emulated.text))
+    emulated.library = compiled(counting(emulated.text), counts_banks=True)
     library = emulated.library
 
     def so_far() -> list[tuple[int, int]]:
@@ -74,6 +74,7 @@ def test_what_is_fetched_is_written_without_conflicts_and_by_whole_sectors(
     assert len(set(lines)) == inner * rows and max(line for _, line in lines) < rows
 
 
+@pytest.mark.sampled(keep=7)
 @pytest.mark.parametrize(
     "tile",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Sequence
@@ -12,27 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import make_problem
-from emulation import ORDERS, TARGET, Emulated, compiled, without_classes
+from emulation import ORDERS, Emulated, compiled, without_classes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, every_kind
 
 from dietcode.search_space.cuda.classes import UNALIGNED
-from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import alignments
-from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.search_space.stage import Stage
-
-
-class Uncompiled(Emulated):
-    """Of which the text is known."""
-
-    def __init__(self, problem: Problem, tiles: Sequence[CudaMicroKernel]) -> None:
-        self.problem, self.tiles = device_problem(problem), tiles
-        self.text = cuda_text(problem, tiles, TARGET)
 
 
 class Suffixed:
@@ -143,23 +134,27 @@ def test_operands_along_rows_and_columns(einsum: str, fixed: dict[str, int], tra
 
 
 @cache
-def kinds() -> dict[str, Emulated]:
-    """All kinds of problems, in turn of both dtypes and with one micro-kernel each; compiled at once."""
-    found = {}
-    for number, (name, kind) in enumerate(KINDS.items()):
-        problem = replace(kind.problem, operand_dtype=("float16", "bfloat16")[number % 2])
-        found[name] = Uncompiled(problem, [TILES[number % len(TILES)]])
-    compile_together(list(found.values()))
-    return found
+def of_kind(name: str) -> Emulated:
+    """A kind of problem, in turn of both dtypes, with one micro-kernel."""
+    number = list(KINDS).index(name)
+    problem = replace(KINDS[name].problem, operand_dtype=("float16", "bfloat16")[number % 2])
+    return Emulated(problem, [TILES[number % len(TILES)]])
+
+
+@cache
+def compile_all_kinds() -> None:
+    compile_together([of_kind(name) for name in KINDS])
 
 
 @pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", every_kind(1))
 def test_every_kind_of_problem(name: str) -> None:
     kind, rng = KINDS[name], random.Random(name)
+    if os.environ.get("DIETCODE_TEST_LONG"):  # else each of the few is compiled by itself
+        compile_all_kinds()
     for size in (1, 5, 12):
         chosen = {k: min(rng.randint(max(1, size - 3), size + 3), kind.largest.get(k, 99)) for k in kind.free}
-        kinds()[name].check(kind.complete(chosen), seed=size)
+        of_kind(name).check(kind.complete(chosen), seed=size)
 
 
 @pytest.mark.parametrize(("operands", "output"), [("float16", "float32"), ("bfloat16", "float16")])
@@ -189,7 +184,7 @@ def test_all_ways_give_the_same_bits_but_for_the_steps_of_an_instruction() -> No
 )
 def test_what_waits_is_needed(tile: CudaMicroKernel, einsum: str, fixed: dict[str, int]) -> None:
     """The emulation itself: without any one of what waits the text gives wrong numbers in some order."""
-    whole, extents = Uncompiled(half(einsum, fixed), [tile]), {"m": 40, "n": 40, "k": 200}
+    whole, extents = Emulated(half(einsum, fixed), [tile]), {"m": 40, "n": 40, "k": 200}
     whole.text = without_classes(whole.text)
     inputs = whole.random_inputs(extents)
     expected = reference(whole.problem, inputs)
@@ -200,7 +195,7 @@ def test_what_waits_is_needed(tile: CudaMicroKernel, einsum: str, fixed: dict[st
     if "k" not in fixed:  # nothing is copied
         places = [(i, wait) for i, wait in places if "copies" not in wait]
     assert len(places) >= 4
-    broken = [Uncompiled(half(einsum, fixed), [tile]) for _ in places]
+    broken = [Emulated(half(einsum, fixed), [tile]) for _ in places]
     for (place, wait), emulated in zip(places, broken, strict=True):
         emulated.text = whole.text[:place] + whole.text[place + len(wait) :]
     compile_together(broken)
@@ -213,7 +208,7 @@ def test_what_waits_is_needed(tile: CudaMicroKernel, einsum: str, fixed: dict[st
 def test_a_write_behind_the_shared_memory_is_seen() -> None:
     """The emulation itself: tiles lie 1 KiB further than they should."""
     tile = TILES[1]
-    emulated = Uncompiled(dense().problem, [tile])
+    emulated = Emulated(dense().problem, [tile])
     begin = " address_ptr[0] = "
     assert emulated.text.count(begin) == 1
     emulated.library = compiled(emulated.text.replace(begin, f"{begin}{tile.shared_bytes - 1024} + "))
@@ -223,7 +218,7 @@ def test_a_write_behind_the_shared_memory_is_seen() -> None:
 
 def test_an_address_that_is_no_multiple_is_seen() -> None:
     """The emulation itself: a chunk is copied from two bytes further."""
-    emulated = Uncompiled(dense().problem, [TILES[1]])
+    emulated = Emulated(dense().problem, [TILES[1]])
     emulated.library = compiled(emulated.text.replace("(&(arg_X[(", "(&(arg_X[1 + ("))
     with pytest.raises(AssertionError, match="no multiple of what is read there"):
         emulated.check({"m": 40, "n": 40, "k": 72})

@@ -177,9 +177,9 @@ DEEP = ["[" * 100_000, "{" * 100_000, '{"a":' * 100_000, "- " * 100_000, "? " * 
 
 @pytest.mark.parametrize("text", DEEP, ids=[repr(text[:5]) for text in DEEP])
 def test_deep_nesting_is_refused_fast(text):
-    start = time.perf_counter()
+    start = time.thread_time()
     assert "nested too deep; allowed: 50 levels" in refusal(text)
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start < 5
 
 
 def test_nested_data_is_refused():
@@ -193,10 +193,10 @@ def test_nested_data_is_refused():
 def test_a_large_spec_is_refused_without_being_read(tmp_path):
     path = tmp_path / "large.yaml"
     path.write_bytes(b"a: [" + b"1, " * 3_500_000 + b"]")
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(SpecError, match="larger than 1 MiB"):
         load_spec(path)
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     assert "larger than 1 MiB" in refusal("é" * 600_000)
 
 

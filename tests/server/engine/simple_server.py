@@ -95,8 +95,3 @@ class Server:
     def close(self) -> None:
         self.supervisor.stop()
         self.database.dispose()
-
-
-def gone(processes: list[psutil.Process], timeout_secs: float = 10.0) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=timeout_secs)
-    return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)

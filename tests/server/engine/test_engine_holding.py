@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simple_server import Server, gone
+from child_processes import gone
+from simple_server import Server
 from sqlalchemy import text
 
 from dietcode.protocol import JobState

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from alembic import command
-from simple_server import Server, gone
+from child_processes import gone
+from simple_server import Server
 from small_libraries import spec_data
 
 from dietcode.protocol import JobState

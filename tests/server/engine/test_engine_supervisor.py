@@ -11,7 +11,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from simple_server import Server, gone
+from child_processes import gone
+from simple_server import Server
 
 from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState

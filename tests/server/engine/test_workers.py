@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from child_processes import gone
 from cluster import Cluster
 from postgres_server import Postgres
-from simple_server import gone
 from sqlalchemy import delete, select
 from storm import NUM_KERNELS
 
