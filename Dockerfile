@@ -36,7 +36,7 @@ LABEL org.opencontainers.image.title="dietcode" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
 # All that is ever written lies below one folder, and /tmp: the rest may be read-only.
-ENV PATH=/opt/dietcode/bin:/usr/local/bin:/usr/bin:/bin \
+ENV PATH=/opt/dietcode/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/var/lib/dietcode \
     DIETCODE_CACHE=/var/lib/dietcode/cache \
     PYTHONDONTWRITEBYTECODE=1 \

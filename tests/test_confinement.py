@@ -79,6 +79,49 @@ a, b = socket.socketpair(); a.send(b"x"); found["pair"] = b.recv(1).decode()
 
 
 @SECCOMP
+def test_no_signal_and_no_key_is_sent_to_others() -> None:
+    """By descriptors neither; to itself it sends them, as abort() and thread pools do."""
+    found = confined(
+        """
+import errno, fcntl, pty, signal, struct
+parent, here = os.getppid(), os.getpid()
+a, b = socket.socketpair()
+leader, terminal = pty.openpty()
+confine(starts_processes=False)
+libc = __import__("ctypes").CDLL(None, use_errno=True)
+def attempt(call, *given):
+    try:
+        call(*given)
+        return "done"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+found["others"] = {
+    "kill": attempt(os.kill, parent, 0),
+    "group": attempt(os.kill, 0, 0),
+    "all": attempt(os.kill, -1, 0),
+    "owner": attempt(fcntl.fcntl, a, fcntl.F_SETOWN, parent),
+    "owner_ex": attempt(fcntl.fcntl, a, 15, struct.pack("ii", 1, parent)),
+    "which": attempt(fcntl.fcntl, a, 10, 9),
+    "socket": attempt(fcntl.ioctl, a, 0x8901, struct.pack("i", parent)),
+    "group of a socket": attempt(fcntl.ioctl, a, 0x8902, struct.pack("i", parent)),
+    "typed": attempt(fcntl.ioctl, terminal, 0x5412, b"x"),
+    "console": attempt(fcntl.ioctl, terminal, 0x541C, bytes([3])),
+    "by a descriptor": attempt(signal.pidfd_send_signal, os.pidfd_open(here), 0),
+}
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
+os.kill(here, signal.SIGUSR1); signal.raise_signal(signal.SIGUSR1)
+signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+found["own"] = len(got)
+fcntl.fcntl(a, fcntl.F_SETFL, fcntl.fcntl(a, fcntl.F_GETFL) | os.O_NONBLOCK)
+found["size"] = len(fcntl.ioctl(terminal, 0x5413, bytes(8)))  # TIOCGWINSZ
+"""
+    )
+    assert set(found["others"].values()) == {"EACCES"}, found
+    assert (found["own"], found["size"]) == (3, 8)
+
+
+@SECCOMP
 def test_the_driver_of_a_gpu_may_listen_and_nothing_connects() -> None:
     found = confined(
         """
@@ -373,10 +416,12 @@ def test_what_a_kernel_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("Landlock" in line for line in possible().missing())
     assert not landlock.keep_only([], [])
     monkeypatch.setattr(system_calls, "can_filter", lambda: False)
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert len(possible().missing()) == 2
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert len(possible().missing()) == 3
+    for separates in (True, False):
+        monkeypatch.setattr(confinement, "can_separate", lambda found=separates: found)
+        monkeypatch.setattr(os, "getuid", lambda: 1000)
+        assert len(possible().missing()) == 3 - separates
+        monkeypatch.setattr(os, "getuid", lambda: 0)
+        assert len(possible().missing()) == 4 - separates
     assert not system_calls.refuse_calls(False)
 
 

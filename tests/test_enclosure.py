@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dietcode.confinement import landlock
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are enclosed on Linux only")
 _ORDINARY = 65534
 _WORKER = """
@@ -20,13 +23,25 @@ child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:]])
 print(child.pid, flush=True)
 time.sleep(60)
 """
-_CONFINED = """
-import os, sys, time
-from dietcode.confinement import confine, enclosure
+_NO_NAMESPACES = """
+import ctypes, os, struct, sys, time
+from dietcode.confinement import confine, landlock, possible, system_calls
 from dietcode.lifeline import die_with_parent
+
+def refuse_namespaces():  # as the rules that Docker has of its own do
+    libc, column = ctypes.CDLL(None, use_errno=True), system_calls._MACHINES[os.uname().machine][1]
+    number = system_calls._REFUSED["unshare"][column]
+    steps = [("", (0x20, 0, "", "")), ("", (0x15, number, "refuse", "allow"))]
+    code = b"".join(struct.pack("HBBI", *step) for step in system_calls._assembled(steps))
+    buffer = ctypes.create_string_buffer(code)
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
+    assert libc.unshare(0x20000000) == -1
+"""
+_CONFINED = """
 how, what, folder = sys.argv[1:]
 if how == "kept":
-    enclosure._new_namespace = lambda _: False
+    refuse_namespaces()
 die_with_parent()
 confine(temporary=folder)
 end = time.monotonic() + 60  # whatever becomes of the test
@@ -100,6 +115,8 @@ def separates(who: str, folder: Path) -> bool:
         ("separate", "forks again and again", "child"),
         ("kept", "sleeps", "worker"),
         ("kept", "sleeps", "child"),
+        ("kept", "forks again and again", "worker"),
+        ("kept", "forks again and again", "child"),
     ],
 )
 def test_nothing_outlives_what_started_it(who: str, how: str, what: str, killed: str, folder: Path) -> None:
@@ -109,7 +126,9 @@ def test_nothing_outlives_what_started_it(who: str, how: str, what: str, killed:
         pytest.skip("needs root, for mounts and namespaces")
     if how == "separate" and not separates(who, folder):
         pytest.skip("needs the right to make namespaces")
-    command = [sys.executable, "-c", _WORKER, _CONFINED, how, what, str(folder)]
+    if (how, what, who) == ("kept", "forks again and again", "ordinary") and not landlock.can_keep_signals():
+        pytest.skip("needs Landlock as of Linux 6.12")
+    command = [sys.executable, "-c", _WORKER, _NO_NAMESPACES + _CONFINED, how, what, str(folder)]
     if who == "ordinary":
         command = as_ordinary_user(command, folder)
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -130,6 +149,42 @@ def test_nothing_outlives_what_started_it(who: str, how: str, what: str, killed:
         worker.kill()
         worker.wait()
     assert size > 0
+
+
+@pytest.mark.skipif(not landlock.can_keep_signals(), reason="needs Landlock as of Linux 6.12")
+def test_an_ordinary_user_without_namespaces_is_confined_or_says_so(folder: Path) -> None:
+    if os.getuid() == 0 and any(shutil.which(name) is None for name in ("unshare", "setpriv")):
+        pytest.skip("needs root, for mounts and namespaces, and util-linux")
+    code = """
+refuse_namespaces()
+found = {"said": possible().missing()}
+outside = os.getppid()
+newer, landlock.can_keep_signals = landlock.can_keep_signals, lambda: False
+found["said by an older kernel"], enough = possible().missing(), possible().is_enough
+if sys.argv[2] == "newer":
+    landlock.can_keep_signals = newer
+found["does"] = confine(temporary=sys.argv[1]).processes
+for name, pid in (("keeper", os.getppid()), ("outside", outside), ("all", -1)):
+    try:
+        os.kill(pid, 0)
+        found[name] = "sent"
+    except OSError as error:
+        found[name] = type(error).__name__
+print(found, enough)
+"""
+    for kernel in ("newer", "older"):
+        command = [sys.executable, "-c", _NO_NAMESPACES + code, str(folder), kernel]
+        done = subprocess.run(
+            as_ordinary_user(command, folder), capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        text, _, enough = done.stdout.strip().rpartition(" ")
+        found = ast.literal_eval(text)
+        assert (found["said"], enough) == ((), "True")
+        (line,) = found["said by an older kernel"]
+        assert "send signals" in line
+        assert found["does"] is (kernel == "newer")
+        assert (found["keeper"], found["outside"]) == ("PermissionError", "PermissionError")
 
 
 def test_the_keeper_ends_as_what_it_keeps(tmp_path: Path) -> None:

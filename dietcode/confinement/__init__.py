@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dietcode.confinement import landlock, places, system_calls, users
-from dietcode.confinement.enclosure import can_enclose, enclose
+from dietcode.confinement.enclosure import can_enclose, can_separate, enclose
 
 # What the compiler, the linker, Python and the thread pools need.
 _KEPT = frozenset(
@@ -66,11 +66,19 @@ class Confinement:
         No file but those that building and measuring need.
     threads : bool
         No more than 4096 threads and processes.
+    processes : bool
+        What a compiler starts sends no signals to others, and all of it ends with the compiler.
     """
 
     calls: bool
     files: bool
     threads: bool
+    processes: bool
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether those who are not trusted may have their specs built and measured."""
+        return self.calls and self.files and self.threads
 
     def missing(self) -> tuple[str, ...]:
         """Return what it does not hold it to, a line each."""
@@ -85,6 +93,12 @@ class Confinement:
                 "threads and processes are not bounded: root's are not, and root becomes no other user here "
                 "(CAP_SETUID and CAP_KILL, and Landlock)",
             ),
+            (
+                self.processes,
+                "a compiler may send signals to processes of the server's user, and what it has started may "
+                "run on for a while: there are no namespaces of processes for this user, and Landlock holds "
+                "signals back from Linux 6.12 on alone",
+            ),
         )
         return tuple(line for holds, line in lines if not holds)
 
@@ -92,8 +106,10 @@ class Confinement:
 def possible() -> Confinement:
     """Return what this kernel, and a container around this process, can give."""
     has_files = landlock.version() > 0
-    bounded = sys.platform == "linux" and (os.getuid() != 0 or (has_files and users.can_become()))
-    return Confinement(system_calls.can_filter(), has_files, bounded)
+    becomes = sys.platform == "linux" and os.getuid() == 0 and has_files and users.can_become()
+    bounded = sys.platform == "linux" and (os.getuid() != 0 or becomes)
+    apart = becomes or landlock.can_keep_signals() or can_separate()
+    return Confinement(system_calls.can_filter(), has_files, bounded, apart)
 
 
 def readable_folders() -> list[Path]:
@@ -150,8 +166,7 @@ def confine(
     OSError
         It may start processes, and there may be no more of them.
     """
-    if starts_processes and can_enclose():
-        enclose(own_namespace=not drives_gpu)
+    apart = starts_processes and can_enclose() and enclose(own_namespace=not drives_gpu)
     limits = [
         (resource.RLIMIT_AS, max_bytes),
         (resource.RLIMIT_FSIZE, None if drives_gpu else max_file_bytes),
@@ -169,16 +184,20 @@ def confine(
     if temporary is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = temporary
     if sys.platform != "linux":
-        return Confinement(False, False, False)
+        return Confinement(False, False, False, False)
     to_read = [*places.readable(drives_gpu), *readable]
     to_write = [*places.writable(drives_gpu), *writable, *([] if temporary is None else [Path(temporary)])]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        return Confinement(False, False, os.getuid() != 0)
+        return Confinement(False, False, os.getuid() != 0, apart)
     has_files = landlock.keep_only(to_read, to_write)
     kept = users.READS_ALL if has_files and os.getuid() == 0 else 0
+    own_user = os.getuid() == 0
     users.become_ordinary(kept, own=has_files and not drives_gpu, max_threads=_MAX_THREADS)
-    return Confinement(system_calls.refuse_calls(drives_gpu, starts_processes), has_files, os.getuid() != 0)
+    own_user = own_user and os.getuid() != 0
+    calls = system_calls.refuse_calls(drives_gpu, starts_processes)
+    apart = apart or own_user or (calls and not starts_processes)
+    return Confinement(calls, has_files, os.getuid() != 0, apart)
 
 
 def _num_threads() -> int:

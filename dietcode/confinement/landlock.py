@@ -22,6 +22,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _MAKE_DEVICES = 1 << 6 | 1 << 11  # character and block devices
 _TCP = 0b11  # bind and connect, since version 4
 _SCOPES = 0b11  # abstract sockets and signals, since version 6
+_SIGNALS = 0b10
 
 
 def version() -> int:
@@ -63,6 +64,34 @@ def keep_only(readable: Iterable[Path], writable: Iterable[Path]) -> bool:
             _allow(libc, ruleset, path, _EXECUTE | _READ_FILE | _READ_DIR)
         for path in dict.fromkeys(writable):
             _allow(libc, ruleset, path, handled & ~_MAKE_DEVICES)
+        return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
+    finally:
+        os.close(ruleset)
+
+
+def can_keep_signals() -> bool:
+    """Whether `keep_signals`, and what gives up files, holds signals back on this kernel."""
+    return version() >= 6
+
+
+def keep_signals() -> bool:
+    """Give up signals to all but this process and those that it starts from now on; everything else stays.
+
+    The process must have given up new privileges before.
+
+    Returns
+    -------
+    bool
+        Whether the kernel does it.
+    """
+    if not can_keep_signals():
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    asked = struct.pack("QQQ", 0, 0, _SIGNALS)
+    ruleset = libc.syscall(_CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), 0)
+    if ruleset < 0:
+        return False
+    try:
         return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)

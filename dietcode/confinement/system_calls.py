@@ -18,6 +18,11 @@ _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _SOCKET, _SOCKETPAIR, _CONNECT = (41, 198), (53, 199), (42, 203)
 _CLONE, _CLONE3, _PRLIMIT, _PRCTL = (56, 220), (435, 435), (302, 261), (157, 167)
 _FORKS = ((57, None), (58, None))  # fork() and vfork()
+_FCNTL, _IOCTL = (72, 25), (16, 29)
+# Whose first argument is a process: kill(), tgkill(), rt_sigqueueinfo(), rt_tgsigqueueinfo(). The others,
+# tkill() and pidfd_send_signal(), name a thread or a descriptor.
+_SIGNALS = ((62, 129), (234, 131), (129, 138), (297, 240))
+_OTHER_SIGNALS = ((200, 130), (424, 424))
 _LAST = 462  # mseal(), of Linux 6.10
 _X32_BIT = 0x40000000  # another table of numbers on x86_64
 _REFUSED = {
@@ -109,6 +114,10 @@ _NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, of
 _AF_UNIX = 1
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _NO_CONNECTION = 2  # a bit of SOCK_DGRAM and SOCK_RAW, and of neither SOCK_STREAM nor SOCK_SEQPACKET
+# Who gets a signal when a descriptor is ready, and which: F_SETOWN, F_SETOWN_EX, F_SETSIG; FIOSETOWN and
+# SIOCSPGRP. What is typed at a terminal, as if it had been: TIOCSTI, TIOCLINUX.
+_OWNERS = (8, 15, 10)
+_CONTROLS = (0x8901, 0x8902, 0x5412, 0x541C)
 _OF_THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS and all others but CLONE_NEWTIME, which clone() does not take
 
@@ -133,7 +142,7 @@ def refuse_calls(allows_local: bool, allows_processes: bool = True) -> bool:
     allows_local : bool
         Whether local sockets may be made, and none of them connected.
     allows_processes : bool
-        Whether other processes may be started; threads always may.
+        Whether other processes may be started, and be sent signals; threads always may.
 
     Returns
     -------
@@ -168,8 +177,12 @@ def _program(allows_local: bool, allows_processes: bool) -> list[tuple[str, _Ste
         ("", (_EQUAL, _SOCKETPAIR[column], "pair", "")),
         ("", (_EQUAL, _SOCKET[column], "socket" if allows_local else "refuse", "")),
         ("", (_EQUAL, _CONNECT[column], "refuse", "")),
+        ("", (_EQUAL, _FCNTL[column], "fcntl", "")),
+        ("", (_EQUAL, _IOCTL[column], "ioctl", "")),
     ]
-    calls = [*_REFUSED.values(), *(() if allows_processes else _FORKS)]
+    if not allows_processes:
+        steps += [("", (_EQUAL, numbers[column], "signal", "")) for numbers in _SIGNALS]
+    calls = [*_REFUSED.values(), *(() if allows_processes else (*_FORKS, *_OTHER_SIGNALS))]
     refused = [numbers[column] for numbers in calls]
     steps += [("", (_EQUAL, number, "refuse", "")) for number in refused if number is not None]
     return [
@@ -180,6 +193,14 @@ def _program(allows_local: bool, allows_processes: bool) -> list[tuple[str, _Ste
         ("", (_ANY_BIT, _OF_THREAD, "allow", "refuse")),
         ("prlimit", (_LOAD, _FIRST, "", "")),
         ("", (_EQUAL, 0, "allow", "refuse")),  # of this process alone
+        ("signal", (_LOAD, _FIRST, "", "")),
+        ("", (_EQUAL, os.getpid(), "allow", "refuse")),
+        ("fcntl", (_LOAD, _SECOND, "", "")),
+        *(("", (_EQUAL, number, "refuse", "")) for number in _OWNERS),
+        ("", (_EQUAL, 0, "allow", "allow")),
+        ("ioctl", (_LOAD, _SECOND, "", "")),
+        *(("", (_EQUAL, number, "refuse", "")) for number in _CONTROLS),
+        ("", (_EQUAL, 0, "allow", "allow")),
         # To end with its parent is not taken back.
         ("prctl", (_LOAD, _FIRST, "", "")),
         ("", (_EQUAL, _PR_SET_PDEATHSIG, "", "allow")),

@@ -10,7 +10,9 @@ from typing import Any
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
+from dietcode.runtime.manifest import MANIFEST
 from dietcode.runtime.outputs import settle
+from dietcode.workload.text import clip
 
 _MAX_KEPT = 1024  # shapes whose workspace is remembered
 
@@ -35,6 +37,11 @@ class CudaLibrary(Library):
         self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
         self.lean, self.compiled = _never_lean, None
+        for name in (*self._order, *(facts["name"] for facts in self._outputs)):
+            alignment = self._alignments[name]
+            if type(alignment) is not int or alignment < 1:
+                given = f"alignment_bytes of {clip(name)}: {clip(alignment)}"
+                raise LibraryError(f"{folder / MANIFEST}: {given}; allowed: 1 or more")
 
     def prepare(self, device: int | None = None) -> None:
         """Load the machine code on one device, so that no call has to.

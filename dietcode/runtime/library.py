@@ -19,6 +19,7 @@ from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
+from dietcode.workload.text import clip
 
 _MAX_CACHED_SHAPES = 4096
 Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the variables, shapes of the outputs
@@ -109,6 +110,16 @@ class Library(CalledInC, Reopened):
             )
         for facts in self._variables.values():
             _ = facts["min"] <= facts["max"]
+            if not isinstance(facts.get("values"), list | None):
+                raise TypeError(f"the values of a variable are {clip(facts['values'])}")
+        known = set(self._plan.keywords)
+        for step in self._plan.steps:
+            axes = len(self._inputs[step.tensor]["dims"]) if step.tensor in self._order else 0
+            if not 0 <= step.axis < axes:
+                raise IndexError(f"axis {step.axis} of {clip(step.tensor)}")
+            known.add(step.variable)
+        if known != set(self._variables):
+            raise KeyError(clip(sorted(known ^ set(self._variables))))
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())

@@ -109,9 +109,10 @@ def check_confined(settings: Settings, database: Database) -> None:
     RequestError
         The kernel cannot confine them, there are tokens, and no setting allows it.
     """
-    missing = unconfined(settings)
-    if not missing or settings.unconfined_jobs:
+    is_enough = not settings.jobs or (possible().is_enough and not _readable(settings))
+    if is_enough or settings.unconfined_jobs:
         return
+    missing = unconfined(settings)
     with database.read() as session:
         if not tokens.any_live(session):
             return

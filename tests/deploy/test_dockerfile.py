@@ -118,3 +118,12 @@ def test_its_health_check_is_the_servers() -> None:
     argv = json.loads(check[check.index("[") :])
     assert ["CMD", *argv] == read_compose()["services"]["server"]["healthcheck"]["test"]
     assert image("full").command == ["serve"]
+
+
+@pytest.mark.parametrize("target", FINAL)
+def test_what_it_runs_while_it_is_built_is_found(target: str) -> None:
+    """As `groupadd` and what installs packages, which lie where root's programs do."""
+    folders = image(target).environment["PATH"].split(":")
+    assert folders[0] == "/opt/dietcode/bin"
+    usual = {f"{above}/{name}" for above in ("/usr/local", "/usr", "") for name in ("bin", "sbin")}
+    assert usual <= set(folders)

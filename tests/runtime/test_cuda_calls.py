@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,12 @@ import pytest
 from needs import needs_nvrtc, of_extra
 
 from dietcode.dispatcher.rule import fit_rule
-from dietcode.errors import ShapeError, TargetError, TensorError
+from dietcode.errors import DietCodeError, ShapeError, TargetError, TensorError
 from dietcode.library.cuda.build import cuda_library_files
 from dietcode.library.parts import Parts
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.loading import load
-from dietcode.runtime.manifest import write_folder
+from dietcode.runtime.manifest import MANIFEST, write_folder
 from dietcode.search_space.cuda.forms import device_problem, functions_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
@@ -196,6 +198,44 @@ def test_wrong_outputs_are_refused(
     with pytest.raises(error, match=message):
         library(**given, out=out(given))
     assert not emulated
+
+
+def test_no_value_of_a_manifest_gives_more_than_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that its publisher wrote: it is refused, or calls compute, or are refused in one line."""
+    own = tmp_path / "library"
+    shutil.copytree(folder, own)
+    given, found, ran = json.loads((own / MANIFEST).read_bytes()), [], 0
+    for path in _paths(given):
+        if path[0] in ("workload", "files"):  # which calls do not read
+            continue
+        for odd in (None, 0, 3, 1 << 70, "", "x\x1b[31m\n", []):
+            altered = json.loads(json.dumps(given))
+            inner = altered
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = odd
+            (own / MANIFEST).write_text(json.dumps(altered))
+            try:
+                library = load(own)
+                assert isinstance(library, CudaLibrary)
+                let_through(library, monkeypatch)
+                for rows in (5, 10):
+                    library(**inputs(rows))
+                ran += 1
+            except DietCodeError as error:
+                if not (str(error).isprintable() and len(str(error)) < 1000):
+                    found.append((path, odd, str(error)))
+            except Exception as error:
+                found.append((path, odd, repr(error)))
+    assert not found, found[:20]
+    assert ran > 50
+
+
+def _paths(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(leaf for key, value in inner for leaf in _paths(value, (*path, key)))][not path :]
 
 
 def test_shapes_outside_the_range_are_refused(library: CudaLibrary) -> None:

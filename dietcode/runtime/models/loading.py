@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -281,6 +281,14 @@ def _check_calls(path: Path, executable: Described, libraries: Mapping[str, Libr
         for name in library.packed_names:
             if step.arguments[name].value not in constants:
                 raise LibraryError(f"{path}: {name} of {step.digest} is no constant of the model")
+
+
+def lookups(op: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return each table that an operation of a spec looks up, and the positions in it, by their names."""
+    for node in op.get("block", {}).get("graph", {}).values():
+        if "gather" in node:
+            table, index = node["gather"]
+            yield table, index
 
 
 def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array]:

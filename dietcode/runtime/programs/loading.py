@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.manifest import PROGRAM, PROGRAM_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle, read_listed
+from dietcode.runtime.models.loading import (
+    load_kernels,
+    load_libraries,
+    lookups,
+    read_bundle,
+    read_listed,
+)
 from dietcode.runtime.programs.loaded import LoadedProgram
 from dietcode.runtime.programs.plan import BlockPlan, ProgramPlan, read_program
 from dietcode.runtime.recursion.moves import MoveStep
@@ -85,7 +90,7 @@ def tables_of_ids(
         op = libraries[step.digest].manifest["workload"]["op"]
         read = {name: one.value for name, one in step.arguments.items()}
         looked_up = set()
-        for table, index in _gathers(op):
+        for table, index in lookups(op):
             source, positions = read.get(table), read.get(index, "")
             looked_up.add(source)
             if source in plan.constant_names and positions.startswith("ids"):
@@ -95,10 +100,3 @@ def tables_of_ids(
         tables = {one for one in read.values() if one in block.rules and not block.rules[one].is_rows}
         if tables - looked_up:
             raise LibraryError(f"{path}: {block.name}: {step.digest} reads all of {min(tables - looked_up)}")
-
-
-def _gathers(op: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for node in op.get("block", {}).get("graph", {}).values():
-        if "gather" in node:
-            table, index = node["gather"]
-            yield table, index

@@ -9,10 +9,17 @@ from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle, read_listed
+from dietcode.runtime.models.loading import (
+    load_kernels,
+    load_libraries,
+    lookups,
+    read_bundle,
+    read_listed,
+)
 from dietcode.runtime.recursion.loaded import LoadedRecursion
-from dietcode.runtime.recursion.plan import PHASES, RecursionDescription, read_recursion
+from dietcode.runtime.recursion.plan import PHASES, RecursionDescription, positions_in, read_recursion
 from dietcode.runtime.signed import is_required, signed_manifest
+from dietcode.workload.text import clip
 
 
 def load_recursion(
@@ -45,6 +52,7 @@ def load_recursion(
     for phase, steps in enumerate(description.phases):
         for step in (one for one in steps if isinstance(one, KernelStep)):
             _check_ranges(path, description, phase, step, libraries[step.digest])
+            _check_lookups(path, description, phase, step, libraries[step.digest])
     kernels = load_kernels(description, libraries, weights or folder / WEIGHTS)
     return LoadedRecursion(folder, manifest, description, kernels, _num_ids(description, libraries))
 
@@ -65,15 +73,29 @@ def _check_ranges(
             raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
 
 
+def _check_lookups(
+    path: Path, description: RecursionDescription, phase: int, step: KernelStep, library: Library
+) -> None:
+    """Refuse a kernel that would read rows that a table has not: of other positions than its own."""
+    for table, index in lookups(library.manifest["workload"]["op"]):
+        read, by = step.arguments.get(table), step.arguments.get(index)
+        if (
+            read is None
+            or by is None
+            or by.value not in positions_in(description, phase, read.value, read.shape)
+        ):
+            raise LibraryError(
+                f"{path}: {step.digest} reads rows of {clip(read and read.value)} at {clip(by and by.value)}"
+            )
+
+
 def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]) -> dict[int, int]:
     """Return the rows of the smallest table that inputs are numbers of, by the phase that reads it."""
     found: dict[int, int] = {}
     for phase, steps in enumerate(description.phases):
         for step in (one for one in steps if isinstance(one, KernelStep)):
-            op = libraries[step.digest].manifest["workload"]["op"]
-            for node in op.get("block", {}).get("graph", {}).values():
-                table, index = node.get("gather", (None, None))
-                if index in step.arguments and step.arguments[index].value == "ids":
+            for table, index in lookups(libraries[step.digest].manifest["workload"]["op"]):
+                if step.arguments[index].value == "ids":
                     rows = step.arguments[table].shape[0].constant
                     found[phase] = min(rows, found.get(phase, rows))
         for move in description.moves[phase]:

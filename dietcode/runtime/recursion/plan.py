@@ -347,18 +347,37 @@ def _row_types(
     if step.source in found.constants:
         type_ = found.constant_type(step.source)
         source = TensorType(type_.dtype, type_.shape[1:] if step.positions else type_.shape)
-        allowed: list[str | None] = [None, "ids"]
-        if phase == FIRST and type_.shape[:1] == (Extent.of(found.leaf_rows + 1),):
-            allowed += [name for name in found.inputs if name.startswith("leaf")]
+        allowed = {None, *positions_in(found, phase, step.source, type_.shape)}
     else:
         rule = found.rule(phase, step.source)
         source = TensorType(rule.dtype, rule.whole[1:])
-        allowed = [None] if rule.is_rows else ["order"]
-        if step.source.startswith("state"):
-            allowed = [name for name in found.inputs if name.startswith("child")]
+        allowed = {None} if rule.is_rows else positions_in(found, phase, step.source, rule.whole)
     if step.positions not in allowed:
         raise ValueError(f"rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
     return target, source
+
+
+def positions_in(
+    found: RecursionDescription, phase: int, source: str, shape: Sequence[Extent]
+) -> set[str | None]:
+    """Return the inputs that are positions of rows of a table, whatever structure a call has.
+
+    Parameters
+    ----------
+    source : str
+        The table: a constant, inputs or states of all nodes.
+    shape : sequence of Extent
+        In which it is read.
+    """
+    if source in found.constants:
+        words = ["ids"]
+        if phase == FIRST and tuple(shape[:1]) == (Extent.of(found.leaf_rows + 1),):
+            words.append("leaf")
+    elif found.rule(phase, source).is_rows:
+        words = []
+    else:
+        words = ["child"] if source.startswith("state") else ["order"]
+    return {name for name in found.inputs if name.rstrip("0123456789") in words}
 
 
 def _check_size(found: RecursionDescription, phase: int, read: TensorRead) -> None:

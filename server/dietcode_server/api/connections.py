@@ -6,14 +6,29 @@ Neither reaches the application: a request begins there when its headers have ar
 from __future__ import annotations
 
 import asyncio
+import re
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dietcode_server.api.guards import HEADERS
 from dietcode_server.api.problems import problem
 
+# Lines that end without CR, or go on in the next one: a proxy in front may take both for parts of one value.
+_HEAD_END, _ODD_LINE = re.compile(rb"\n\r?\n"), re.compile(rb"(?<!\r)\n|\n[ \t]")
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 503: b"Service Unavailable"}
+
+
+class _Lines(ReceiveBuffer):
+    """What has come, of which the heads of requests and what follows their chunks are lines of CR and LF."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Lines up to an empty one, once that is there; `h11.RemoteProtocolError` for other lines."""
+        end = _HEAD_END.search(self._data, self._multiple_lines_search)
+        if self._data[:1] == b"\n" or (end and _ODD_LINE.search(self._data, 0, end.end())):
+            raise h11.RemoteProtocolError("a line that ends in LF alone, or goes on in the next one")
+        return super().maybe_extract_lines()
 
 
 class Connection(H11Protocol):
@@ -39,6 +54,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a first request; where there are too many, the oldest that asks for nothing has to go."""
         super().connection_made(transport)
+        self.conn._receive_buffer = _Lines()
         self.all_open[self] = None
         if len(self.all_open) > self.most:
             oldest = next(one for one in self.all_open if one is self or one._is_idle())

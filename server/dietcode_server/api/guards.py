@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,13 +28,14 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+_ABSOLUTE = re.compile(rb"https?://(?P<host>[^/]*)(?P<path>/.*)?", re.IGNORECASE)
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _PAGES = re.compile(r"/|/(jobs|libraries|devices|submit)(/[^/]+){0,2}")  # links to them may be anywhere
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """ASGI middleware: checks Host, Origin, Sec-Fetch-Site, Content-Type and Content-Length.
+    """ASGI middleware: checks Host and the target, Origin, Sec-Fetch-Site, Content-Type and Content-Length.
 
     Parameters
     ----------
@@ -71,6 +73,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         self._check_host(headers)
+        _take_path(scope, headers)
         _check_origin(scope, headers)
         if scope["method"] not in _READING:
             _check_content_type(headers)
@@ -97,6 +100,21 @@ class Guard:
         if declared.isdecimal() and (len(declared) > 18 or int(declared) > self.max_body_bytes):
             # Nobody reads the rest of that body, so the connection cannot be used again.
             raise Refusal("body-too-large", 413, body_too_large(self.max_body_bytes), {"Connection": "close"})
+
+
+def _take_path(scope: Scope, headers: Headers) -> None:
+    """Leave the path of a target that names a server too, as proxies are asked: it has to be this one."""
+    match = _ABSOLUTE.fullmatch(scope["raw_path"])
+    if match is None:
+        return
+    if match["host"].decode("latin-1").lower() != headers["host"].lower():
+        raise Refusal(
+            "host",
+            400,
+            f"target: given {clip(scope['path'])}; allowed: a path, or one of http://{headers['host']}",
+        )
+    scope["raw_path"] = match["path"] or b"/"
+    scope["path"] = unquote(scope["raw_path"].decode("ascii"))
 
 
 def _check_origin(scope: Scope, headers: Headers) -> None:

@@ -10,11 +10,29 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, inspect, select, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    DateTime,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
 
 from dietcode.errors import ConflictError, DietCodeError, RequestError
 from dietcode.workload.text import clip, one_line
@@ -26,11 +44,24 @@ from dietcode_server.store.times import UtcDateTime
 _VERSION_TABLE = "alembic_version"
 _ROWS_AT_ONCE = {"blob_chunks": 8}  # of a megabyte each
 _PASSING = frozenset({"runners", "slots"})  # who is there now: no reason to keep a database
-# What a schema may have beside tables and their indexes: one view.
+# What a schema may have beside tables of plain columns and indexes over these: one view.
 _NO_TABLES = """
 SELECT CASE WHEN sql LIKE 'CREATE VIRTUAL%' THEN 'virtual table' ELSE type END, name FROM sqlite_master
-WHERE sql LIKE 'CREATE VIRTUAL%' OR (type NOT IN ('table', 'index') AND name <> 'dispatch_explained')
+WHERE sql LIKE 'CREATE VIRTUAL%'
+OR (type NOT IN ('table', 'index') AND (type, name) <> ('view', 'dispatch_explained'))
+UNION ALL SELECT 'computed column', c.name FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c
+WHERE t.type = 'table' AND c.hidden <> 0
+UNION ALL SELECT 'computed index', i.name FROM sqlite_master AS i, pragma_index_xinfo(i.name) AS c
+WHERE i.type = 'index' AND c.cid = -2
 """
+_KINDS: dict[type, type | tuple[type, ...]] = {
+    Integer: int,
+    BigInteger: int,
+    Float: (int, float),
+    String: str,
+    Text: str,
+    LargeBinary: bytes,
+}
 _NUMBERED = ("tuning_records", "libraries")  # tables whose ids the database counts
 
 
@@ -103,7 +134,11 @@ def restore(database: Database, file: Path, *, force: bool = False) -> int:
             for table in reversed(Base.metadata.sorted_tables):
                 connection.execute(table.delete())
             tables = [table for table in reflected(given) if table.name not in _PASSING]
-            count = copy_rows(given, connection, tables)
+            _check_tables(file, tables)
+            try:
+                count = copy_rows(given, connection, tables, _checked_row)
+            except (ValueError, TypeError, RecursionError) as error:  # of JSON and times, too
+                raise _damaged(file, f"{type(error).__name__}: {error}") from error
             if not database.is_sqlite:
                 count_on(connection)
     return count
@@ -189,9 +224,11 @@ def _check_backup(file: Path, path: Path) -> None:
         with closing(sqlite3.connect(path)) as given:
             given.execute("PRAGMA trusted_schema = OFF")
             others = given.execute(_NO_TABLES).fetchone()
-            found = given.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            found = "ok" if others else given.execute("PRAGMA integrity_check(1)").fetchone()[0]
             names = {name for (name,) in given.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            strays = given.execute("PRAGMA foreign_key_check").fetchone()
+            strays = given.execute("PRAGMA foreign_key_check").fetchone() if others is None else None
+            has_versions = others is None and _VERSION_TABLE in names
+            versions = list(given.execute(f"SELECT * FROM {_VERSION_TABLE}")) if has_versions else []
     except sqlite3.Error as error:
         raise RequestError(
             f"{file}: no backup of dietcode: {one_line(str(error))}; give what `dietcode db backup` wrote"
@@ -206,8 +243,44 @@ def _check_backup(file: Path, path: Path) -> None:
             "give what `dietcode db backup` wrote"
         )
     if found != "ok" or strays is not None:
-        what = one_line(str(found)) if found != "ok" else f"rows of {strays[0]} refer to none"
-        raise RequestError(f"{file}: the backup is damaged: {what}; take another")
+        raise _damaged(file, str(found) if found != "ok" else f"rows of {strays[0]} refer to none")
+    if len(versions) != 1:
+        raise _damaged(file, f"it names {len(versions)} schemas")
+
+
+def _damaged(file: Path, what: str) -> RequestError:
+    return RequestError(f"{file}: the backup is damaged: {one_line(what)}; take another")
+
+
+def _check_tables(file: Path, tables: list[Table]) -> None:
+    """Refuse tables and columns that this version has not: rows would go to whatever has their names.
+
+    Raises
+    ------
+    RequestError
+        There is one.
+    """
+    for table in tables:
+        own = Base.metadata.tables.get(table.name)
+        if own is None:
+            raise _damaged(file, f"it has a table {clip(table.name)}")
+        for column in table.columns:
+            if column.name not in own.columns:
+                raise _damaged(file, f"{table.name} has a column {clip(column.name)}")
+
+
+def _checked_row(table: Table, row: dict[str, Any]) -> None:
+    """Refuse values of other types than their columns: SQLite keeps anything in any.
+
+    Raises
+    ------
+    ValueError
+        There is one.
+    """
+    for column in table.columns:
+        value = row[column.name]
+        if value is not None and not isinstance(value, _KINDS.get(type(column.type), object)):
+            raise ValueError(f"{table.name}.{column.name} is a {type(value).__name__}")
 
 
 def _check_free(database: Database, connection: Connection, force: bool) -> None:
@@ -258,16 +331,24 @@ def reflected(connection: Connection) -> list[Table]:
     return metadata.sorted_tables
 
 
-def copy_rows(given: Connection, made: Connection, tables: list[Table]) -> int:
-    """Copy whole tables; how many rows that were."""
+def copy_rows(
+    given: Connection,
+    made: Connection,
+    tables: list[Table],
+    check: Callable[[Table, dict[str, Any]], None] = lambda *_: None,
+) -> int:
+    """Copy whole tables, each row of which passes a check; how many rows that were."""
     count = 0
     for table in tables:
         at_once = _ROWS_AT_ONCE.get(table.name, 500)
         query = select(table).order_by(*table.primary_key.columns)
         rows = given.execution_options(yield_per=at_once).execute(query)
         for some in rows.mappings().partitions(at_once):
-            made.execute(insert(table), [dict(row) for row in some])
-            count += len(some)
+            given_rows = [dict(row) for row in some]
+            for row in given_rows:
+                check(table, row)
+            made.execute(insert(table), given_rows)
+            count += len(given_rows)
     return count
 
 

@@ -144,6 +144,32 @@ def test_libraries_that_do_not_take_so_many_rows(tmp_path: Path) -> None:
         dietcode.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("make", "path", "value"),
+    [
+        (words, "first/0/arguments/left/value", "order"),  # of 200 nodes, in a table of ten rows
+        (words, "first/0/arguments/right/value", "ids"),
+        (words, "cell/0/arguments/left/value", "order"),
+        (words, "leaf_rows", 10),  # whose last leaf, and none, lie behind the table
+        (chain, "cell/0/arguments/ids/value", "order"),
+        (chain, "cell/0/arguments/ids/value", "child0"),
+        (chain, "cell/0/arguments/left/value", "ids"),
+        (tree_lstm, "leaf/0/arguments/order/value", "child1"),
+        (tree_lstm, "cell/0/arguments/order/value", "child0"),
+        (tree_lstm, "cell/0/arguments/right/value", "order"),
+    ],
+)
+def test_rows_that_a_table_does_not_have(make: Any, path: str, value: Any, tmp_path: Path) -> None:
+    data = changed(make, path, value)
+    read_recursion(data)  # each has the shape that it says
+    folder = write_recursion(tmp_path / "beyond", make(), **data)
+    if value == "ids" and path.startswith("first"):
+        dietcode.load(folder)  # the same table, whose rows ids are checked to be
+        return
+    with pytest.raises(LibraryError, match=r"recursion.json: 0\d reads rows of '\w+' at '\w+'$"):
+        dietcode.load(folder)
+
+
 def test_libraries_that_are_not_listed(tmp_path: Path) -> None:
     data = changed(chain, "cell/0/kernel", "ff")
     folder = write_recursion(tmp_path / "unlisted", chain(), cell=data["cell"])

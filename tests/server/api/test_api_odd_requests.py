@@ -33,6 +33,16 @@ SMUGGLED = {
     "a name that ends in a space": GET.replace(b"Host:", b"Host :") + b"\r\n",
     "a NUL": GET + b"X: a\x00b\r\n\r\n",
     "two hosts": GET + b"Host: example.org\r\n\r\n",
+    "a line that ends in LF alone": GET + b"X: a\nTransfer-Encoding: chunked\r\n\r\n",
+    "a line that goes on in the next": GET + b"X: a\r\n Transfer-Encoding: chunked\r\n\r\n",
+    "a line that goes on after a tab": GET + b"Authorization: Bearer\r\n\tx\r\n\r\n",
+    "lines of LF alone": GET.replace(b"\r", b"") + b"\n",
+    "an empty line of LF": b"\n",
+    "such a line after chunks": POST + CHUNKED + b"\r\n2\r\n{}\r\n0\r\nX: a\nY: b\r\n\r\n",
+    "chunks that end in LF alone": POST + CHUNKED + b"\r\n2\n{}\n0\n\n",
+    "a chunk of more than was said": POST + CHUNKED + b"\r\n2\r\n{}XX\r\n0\r\n\r\n",
+    "a target of another server": GET.replace(b"/api", b"http://example.org/api")
+    + b"Connection: close\r\n\r\n",
     "no end of the head": GET + b"X: " + b"a" * 200_000 + b"\r\n\r\n",
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 }
@@ -62,6 +72,15 @@ def test_what_two_could_read_differently_is_refused(port: int, name: str) -> Non
     found = answered(port, SMUGGLED[name] + GET + b"\r\n")
     is_unread = name == "no end of the head" and not found
     assert is_unread or (found.startswith(b"HTTP/1.1 400 ") and found.count(b"\r\n\r\n") == 1), found
+
+
+@pytest.mark.parametrize("scheme", [b"http", b"HTTPS"])
+def test_a_target_may_name_this_server(port: int, scheme: bytes) -> None:
+    """As proxies may pass it on; it leads where its path does."""
+    for path, status in ((b"", b"200"), (b"/healthz?x=1", b"200"), (b"/no%2fpath", b"404")):
+        target = scheme + b"://127.0.0.1" + path
+        found = answered(port, GET.replace(b"/api/v1/jobs", target) + b"Connection: close\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 " + status), found
 
 
 def test_what_is_no_request_leaves_few_lines(tmp_path: Path) -> None:

@@ -228,6 +228,16 @@ def test_an_older_database_is_as_it_was_where_nothing_is_restored(
         ("CREATE TRIGGER acts AFTER UPDATE ON jobs BEGIN DELETE FROM tokens; END", "the trigger 'acts'"),
         ("CREATE VIEW shows AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i", "view"),
         ("CREATE VIRTUAL TABLE finds USING fts5(text)", "the virtual table 'finds'"),
+        (
+            "CREATE TRIGGER dispatch_explained AFTER UPDATE ON jobs BEGIN DELETE FROM tokens; END",
+            "the trigger 'dispatch_explained'",
+        ),
+        # Each reading of a row would take as long, and as much memory.
+        (
+            "ALTER TABLE jobs ADD COLUMN more TEXT AS (hex(zeroblob(300000000))) VIRTUAL",
+            "the computed column 'more'",
+        ),
+        ("CREATE INDEX finds ON jobs (id, hex(zeroblob(100000000)))", "the computed index 'finds'"),
     ],
 )
 def test_a_file_that_acts_as_it_is_read_is_no_backup(
@@ -241,6 +251,41 @@ def test_a_file_that_acts_as_it_is_read_is_no_backup(
         made.execute(statement)
     with pytest.raises(RequestError, match=f"no backup of dietcode: it has .*{says}"):
         restore(others("sqlite"), file)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE workloads SET spec = '{'", "JSONDecodeError"),
+        (f"UPDATE workloads SET spec = '{'[' * 200_000}{']' * 200_000}'", "RecursionError"),
+        ("UPDATE jobs SET created_at = 'yesterday'", "Invalid isoformat"),
+        ("UPDATE jobs SET created_at = 9e99", "fromisoformat"),
+        ("UPDATE jobs SET measured = 'many'", r"jobs\.measured is a str"),
+        ("UPDATE jobs SET measured = zeroblob(9)", r"jobs\.measured is a bytes"),
+        ("UPDATE jobs SET owner = x'ff00'", r"jobs\.owner is a bytes"),
+        ("DELETE FROM alembic_version", "it names 0 schemas"),
+        ("INSERT INTO alembic_version VALUES ('0003')", "it names 2 schemas"),
+        ('CREATE TABLE "a\nb\x1b" (id INTEGER PRIMARY KEY)', "it has a table 'a.nb.x1b'"),
+        ("ALTER TABLE tokens ADD COLUMN more TEXT", "tokens has a column 'more'"),
+    ],
+)
+def test_rows_that_no_server_wrote_are_refused(
+    database: Database, others: Callable[[str], Database], tmp_path: Path, statement: str, says: str
+) -> None:
+    file = tmp_path / "backup.db"
+    filled(database)
+    backup(database, file)
+    with closing(sqlite3.connect(file, isolation_level=None)) as made:
+        made.execute("PRAGMA ignore_check_constraints = ON")
+        made.execute(statement)
+    other = others("sqlite")
+    other.upgrade()
+    with pytest.raises(RequestError, match=f"the backup is damaged: .*{says}") as caught:
+        restore(other, file)
+    assert str(caught.value).isprintable()
+    with other.read() as session:
+        assert jobs.list_jobs(session)[0] == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
