@@ -21,8 +21,7 @@ JobRef = Annotated[
     ),
 ]
 
-_ID = re.compile(r"[0-9a-f]{16}")
-_PREFIX = re.compile(r"[0-9a-f]{4,15}")
+_PREFIX = re.compile(r"[0-9a-f]{4,16}")  # or all of an id
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 _MAX_NAMED = 5
 
@@ -33,7 +32,7 @@ def find_job(client: Client, given: str) -> str:
     Parameters
     ----------
     given : str
-        An id, which nobody is asked about; the beginning of one; ``NAME`` or ``NAME@VERSION``.
+        An id; the beginning of one; ``NAME`` or ``NAME@VERSION``. A job that begins so goes before a name.
 
     Raises
     ------
@@ -45,8 +44,6 @@ def find_job(client: Client, given: str) -> str:
     from dietcode.client.calls import parse_ref
     from dietcode.workload.text import clip
 
-    if _ID.fullmatch(given):
-        return given
     if _PREFIX.fullmatch(given) and (found := _by_prefix(client, given)):
         return found
     try:

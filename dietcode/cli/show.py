@@ -58,6 +58,9 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console, selection, rule = terminal(), report["selection"], report["rule"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
+    if "cuda" not in manifest["requires"]:
+        another = "dietcode.load(DIR, num_threads=N) for another number"
+        console.print(f"threads     {manifest['num_threads']}, as tuned; {another}")
     if "memory" in report:
         console.print(f"memory      {_memory(report['memory'])}")
     if "dtypes" in report:
@@ -85,8 +88,9 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(f"            {against(report)}")
     if not selection["objective_met"]:
         console.print(f"            objective not met: {selection['reason']}")
+    leaves = "1 leaf" if rule["num_leaves"] == 1 else f"{rule['num_leaves']} leaves"
     console.print(
-        f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
+        f"rule        {leaves}, depth {rule['depth']}; "
         f"loss {_loss(rule['loss_mean'])} mean, {_loss(rule['loss_worst'])} worst"
     )
     unseen = rule.get("unseen")

@@ -273,7 +273,7 @@ def _outputs(graph: Graph, given: Any, path: tuple[object, ...]) -> list[str]:
 
 def _signature(graph: Graph, given: Any) -> dict[str, Any]:
     path = ("signature",)
-    fields = _mapping(given, path, ("positional", "keyword", "output"))
+    fields = _mapping(given, path, ("positional", "keyword", "output", "names"))
     names = _checked(path, input_names, fields)
     if sorted(names) != sorted(graph.inputs):
         raise _refusal(path, f"its inputs are {clip(names)}; allowed: {clip(list(graph.inputs))}, each once")

@@ -1,11 +1,12 @@
 """How calls give inputs and get outputs: nested tuples, lists and dictionaries, as the exported program has
 them.
 
-    {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree}
+    {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree, "names": [name, …]}
 
 A tree is the name of an input or ``*`` for the next output, ``null``, ``{"tuple": [tree, …]}``,
 ``{"list": [tree, …]}``, a dictionary, ``{"dict": [[key, tree], …]}``, or among the arguments a number, text
-or truth value that calls have to repeat, ``{"constant": 3}``.
+or truth value that calls have to repeat, ``{"constant": 3}``. ``names`` are those of the positional
+arguments, which calls may give by keyword, where they are known.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ _MAX_KEY = 200
 CONSTANTS = (bool, int, float, str)
 
 
-def described_tree(inputs: Any, outputs: Any, names: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
+def described_tree(
+    inputs: Any,
+    outputs: Any,
+    names: Sequence[Any],
+    results: Sequence[Any],
+    arguments: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return the signature of a program of PyTorch's.
 
     Parameters
@@ -31,16 +38,23 @@ def described_tree(inputs: Any, outputs: Any, names: Sequence[Any], results: Seq
     names, results : sequence of tree
         For each leaf of the inputs its name, None, or a constant's tree; for each of the outputs ``*`` or
         None.
+    arguments : sequence of str
+        The names of the positional arguments, those of keywords after them; none where nobody knows them.
     """
     leaves = iter(names)
-    positional, keyword = _children(inputs)
-    return {
-        "positional": [_tree(one, leaves) for one in _children(positional)],
+    positional, keyword = children_of(inputs)
+    found: dict[str, Any] = {
+        "positional": [_tree(one, leaves) for one in children_of(positional)],
         "keyword": {
-            str(key): _tree(one, leaves) for key, one in zip(_keys(keyword), _children(keyword), strict=True)
+            str(key): _tree(one, leaves)
+            for key, one in zip(_keys(keyword), children_of(keyword), strict=True)
         },
         "output": _tree(outputs, iter(results)),
     }
+    named = list(arguments[: len(found["positional"])])
+    if len(set(named)) == len(found["positional"]):
+        found["names"] = named
+    return found
 
 
 def _keys(spec: Any) -> Sequence[Any]:
@@ -48,7 +62,8 @@ def _keys(spec: Any) -> Sequence[Any]:
     return list(spec.context or ())
 
 
-def _children(spec: Any) -> Sequence[Any]:
+def children_of(spec: Any) -> Sequence[Any]:
+    """Return the children of a node of PyTorch's trees."""
     return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # before PyTorch 2.11
 
 
@@ -58,7 +73,7 @@ def _tree(spec: Any, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if kind == "NoneType":
         return None
-    inner = [_tree(one, leaves) for one in _children(spec)]
+    inner = [_tree(one, leaves) for one in children_of(spec)]
     if spec.type in (tuple, list):
         return {kind: inner}
     keys = spec.context
@@ -85,10 +100,23 @@ def input_names(signature: Mapping[str, Any]) -> list[str]:
     for name in keyword:
         if not isinstance(name, str) or not 0 < len(name) <= _MAX_KEY or not name.isprintable():
             raise GraphError(f"keyword {clip(name)}; allowed: 1 to {_MAX_KEY} printable characters")
+    _check_names(signature.get("names"), len(positional))
     names = [name for tree in (*positional, *keyword.values()) for name in _tree_leaves(tree, 0)]
     if "*" in names:
         raise GraphError("*; allowed: names of inputs")
     return names
+
+
+def _check_names(names: Any, num_positional: int) -> None:
+    """Refuse names of positional arguments that no keyword can be; None: they have none."""
+    if names is None:
+        return
+    if not isinstance(names, list) or len(names) != num_positional:
+        raise GraphError(f"names {clip(names)}; allowed: a list of one for each positional argument")
+    for name in names:
+        fits = isinstance(name, str) and name.isidentifier() and len(name) <= _MAX_KEY
+        if not fits or names.count(name) > 1:
+            raise GraphError(f"name {clip(name)} of an argument; allowed: identifiers, each once")
 
 
 def num_outputs(tree: Any) -> int:
@@ -133,25 +161,29 @@ def flatten_arguments(
         Arguments are missing, or too many, or another structure than the model was exported with.
     """
     trees, named = signature["positional"], signature["keyword"]
-    labels = [_label(tree, number) for number, tree in enumerate(trees)]
+    labels = signature.get("names") or [_label(tree, number) for number, tree in enumerate(trees)]
     if len(positional) > len(trees):
         allowed = ", ".join([*labels, *named])
         raise TensorError(f"given {len(positional)} arguments; allowed: {allowed}")
-    pairs = list(zip(trees, positional, strict=False))
+    pairs = list(zip(labels, trees, positional, strict=False))
     rest = dict(keyword)
     for label, tree in zip(labels[len(positional) :], trees[len(positional) :], strict=True):
-        if label not in rest:
+        key = tree if label not in rest and isinstance(tree, str) else label  # an input's own name serves too
+        if key not in rest:
             raise TensorError(f"{label}: missing; the model takes {', '.join([*labels, *named])}")
-        pairs.append((tree, rest.pop(label)))
+        pairs.append((label, tree, rest.pop(key)))
     for name, tree in named.items():
         if name not in rest:
             raise TensorError(f"{name}: missing; the model takes {', '.join([*labels, *named])}")
-        pairs.append((tree, rest.pop(name)))
+        pairs.append((name, tree, rest.pop(name)))
     if rest:
         raise TensorError(f"{min(rest)}: unknown; the model takes {', '.join([*labels, *named])}")
     found: dict[str, Any] = {}
-    for tree, given in pairs:
-        _collect(tree, given, found, 0)
+    for label, tree, given in pairs:
+        try:
+            _collect(tree, given, found, 0)
+        except TensorError as error:
+            raise TensorError(f"{label}: {error}") from None
     return found
 
 
@@ -182,7 +214,8 @@ def _collect(tree: Any, given: Any, found: dict[str, Any], depth: int) -> None:
             _collect(one, given[key], found, depth + 1)
         return
     if not isinstance(given, tuple | list) or len(given) != len(inner):
-        raise TensorError(f"given {type(given).__name__}; allowed: a {kind} of {len(inner)}")
+        size = f" of {len(given)}" if isinstance(given, tuple | list) else ""
+        raise TensorError(f"given {type(given).__name__}{size}; allowed: a {kind} of {len(inner)}")
     for one, value in zip(inner, given, strict=True):
         _collect(one, value, found, depth + 1)
 

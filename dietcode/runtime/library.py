@@ -19,7 +19,7 @@ from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
-from dietcode.workload.text import clip
+from dietcode.workload.text import clip, counted
 
 _MAX_CACHED_SHAPES = 4096
 Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the variables, shapes of the outputs
@@ -37,12 +37,20 @@ class Library(CalledInC, Reopened):
         The code's functions.
     run_beside_torch : callable, optional
         ``run`` for calls with PyTorch's tensors, where that is another one.
+    num_threads : int, optional
+        The most threads that a call uses, as `module`'s functions are bound; None on GPUs.
     """
 
     def __init__(
-        self, folder: Path, manifest: dict[str, Any], module: Any, run_beside_torch: Any = None
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        module: Any,
+        run_beside_torch: Any = None,
+        num_threads: int | None = None,
     ) -> None:
         self.folder = folder
+        self.num_threads = num_threads
         self.manifest = manifest
         self._run, self._select = module["run"], module["select"]
         self._run_beside_torch = run_beside_torch or self._run
@@ -123,7 +131,8 @@ class Library(CalledInC, Reopened):
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())
-        return f"<dietcode.Library {self.manifest['name']}: {ranges}>"
+        threads = "" if self.num_threads is None else "; " + counted(self.num_threads, "thread")
+        return f"<dietcode.Library {self.manifest['name']}: {ranges}{threads}>"
 
     @property
     def argument_names(self) -> tuple[list[str], list[str]]:

@@ -96,7 +96,7 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
         name = packing_function(facts)
         functions[name] = threads.bind(module[name])
     beside_torch = threads.bind(module["run"], beside_torch=True, uncounted=uncounted)
-    return Library(path, manifest, functions, beside_torch)
+    return Library(path, manifest, functions, beside_torch, threads.num_threads)
 
 
 def table_sizes(manifest: Mapping[str, Any]) -> int:

@@ -107,9 +107,10 @@ def test_prune_deletes_what_is_named(inside: Inside, data: Path) -> None:
         found, _ = jobs.list_jobs(session)
         jobs.request_cancel(session, found[0].id)
     database.dispose()
-    none = "sha256:" + "0" * 64
-    line = ("db", "prune", "--jobs-days", 1e-9, "--records-of", none, "--data-dir", data)
-    said(inside(*line), 0, "deleted 1 jobs, 0 records")
+    line = ("db", "prune", "--jobs-days", 1e-9, "--data-dir", data)
+    said(inside(*line, "--records-of", "nonsense"), 2, "workload 'nonsense': no measurements of it")
+    assert num_jobs(data) == 1
+    said(inside(*line), 0, "deleted 1 job, 0 records")
     assert num_jobs(data) == 0
 
 

@@ -45,6 +45,8 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
         "workload": {"op": {"einsum": "mk,nk->mn"}},
         "files": {"library.so": {"bytes": 1}},
         "runtime": {"bytes": 2},
+        "num_threads": 2,
+        "requires": {},
     }
     dispatch: dict[str, Any] = {
         "categories": [{"category": 0, "micro_kernel": "6x16"}],
@@ -69,6 +71,8 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     assert f"round 1 {HOSTILE}\n" in shown
     assert shown.count(HOSTILE) == 6, "the table shows it too"
     assert "\n            against the 1 measured\n" in shown
+    assert "\nthreads     2, as tuned; dietcode.load(DIR, num_threads=N)" in shown
+    assert "\nrule        1 leaf, depth 0;" in shown
     report["rounds"][-1]["stop"] = "seconds"
     show_library(manifest, dispatch, report)
     assert "against the 1 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out

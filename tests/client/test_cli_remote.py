@@ -238,6 +238,8 @@ def test_a_job_by_the_beginning_of_its_id_or_by_name(command: Command, wire: Wir
     failed(command("show", "aaaa"), 2, "job 'aaaa': no such job")
     failed(command("show", "abc"), 2, "job 'abc': no such job", "give 4 or more digits")
     assert wire.requests[-1].query["name"] == ["abc"], "three digits are no prefix, but may be a name"
+    wire.jobs[ids[1]]["name"] = "0123456789abcdef"
+    assert json.loads(command("show", "0123456789abcdef", "--json").stdout)["id"] == ids[1], "a name, no id"
 
 
 def test_a_job_by_the_version_that_it_published(command: Command, wire: WireServer) -> None:

@@ -76,6 +76,23 @@ def test_what_its_page_shows_runs_as_pasted(
     assert found["x"].shape == (6, 16) and found["outputs"].shape == (6, 32), "the largest L is 6"
 
 
+def test_what_a_page_shows_of_inputs_within_lists_and_dictionaries() -> None:
+    graph = mlp().to_json()
+    (x,) = graph["inputs"]
+    graph["inputs"] = dict.fromkeys(("tokens", "k", "v", "mask"), graph["inputs"][x])
+    tree = {"list": [{"tuple": ["k", "v"]}, {"tuple": [None]}, {"constant": "it's"}]}
+    graph["signature"] |= {"positional": ["tokens", tree], "keyword": {"more": {"dict": [["a b", "mask"]]}}}
+    code = bundle_snippet(graph, 1, "mlp", "mlp@1", URL)
+    assert "outputs = model(tokens, [(k, v), (None,), \"it's\"], more={'a b': mask})  # L = 6" in code
+    assert [line.partition(" = ")[0] for line in code.splitlines() if "standard_normal" in line] == [
+        *("tokens", "k", "v", "mask")
+    ]
+    compile(code, "snippet", "exec")
+    graph["signature"]["keyword"] = {"more=1); print(": None}
+    with pytest.raises(ValueError, match="whose names are identifiers"):
+        bundle_snippet(graph, 1, "mlp", "mlp@1", URL)
+
+
 def test_a_model_is_pulled_and_runs_with_its_weights(replay: Replay, tmp_path: Path, weights: Path) -> None:
     check(dietcode.pull("mlp@1", tmp_path / "mlp", weights=weights))
     check(dietcode.load(tmp_path / "mlp", weights=weights))

@@ -13,6 +13,7 @@ import pytest
 from made_app import text_of
 from published import TARGET, publish_job, report_data
 from small_libraries import spec_data
+from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from dietcode.workload.parse import spec_from_data
@@ -25,6 +26,7 @@ from dietcode_server.engine.targets import Targets
 from dietcode_server.settings import Settings
 from dietcode_server.store import jobs, listings
 from dietcode_server.store.database import Database
+from dietcode_server.store.tables import ComparisonRow, LibraryRow
 
 HOSTILE = "<script>alert('x')</script>\"&'>{{ 7*7 }}"
 URL = "http://127.0.0.1:8000"
@@ -107,6 +109,11 @@ def test_disturbed_readings_are_marked_and_in_no_figure(site: Site) -> None:
     assert "The comparison was disturbed, so it has no figure: 2 of 3 instances (other processes" in spoilt
     rows = cells(site.client.get("/libraries/some/1/instances?sort=ratio").text)
     assert {row[0] for row in rows[:3]} == {"1", "21", "40"}  # what is disturbed has no ratio
+    lost = site.client.get(f"/jobs/{site.jobs['some']}/result").text.partition('id="result-losses"')[2]
+    lost_at = [row[0] for row in cells(lost)]
+    assert sorted(lost_at) == ["T = 1", "T = 21", "T = 40"] and "at all 3 instances" in lost
+    assert {row[4] for row in cells(lost)} == {"onednn"}, "against what"
+    assert 'id="result-losses"' not in spoilt
     rows = cells(site.client.get("/libraries/some/1/instances?sort=var-T").text)
     row = rows[9]
     assert "other processes kept 2.0 of its cores busy" in row
@@ -339,6 +346,8 @@ def test_several_jobs_are_compared(site: Site) -> None:
     assert "<code>name</code></td><td>one</td><td>again</td><td>some</td>" in text
     assert "<dt>instances of all</dt><dd><strong>40</strong>" in text and "measured, A over C" in text
     assert f'href="/jobs/{job}/compare?with={others[1]}" aria-label="Leave again' in text
+    assert "1.90 × (1.90–1.90) of 3 instances</td>" in text, "no ratio without its worst and best"
+    assert "1.90 × (1.90–1.90) of 3 instances, 1 disturbed left out</td>" in text
     assert 'data-sources="/libraries/one/1/result.json?v=' in text and ">Add</button>" in text
     rows = cells(site.client.get(f"/jobs/{job}/compare/instances?{query}&sort=measured_ratio_c").text)
     known = [row for row in rows if row[-1]]
@@ -361,3 +370,15 @@ def test_a_loss_says_against_what(site: Site) -> None:
     text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
     assert "predicted loss against the 4 measured 1.00 % mean, 4.00 % worst" in text
     assert "the budget's trials cut the search off" in text
+
+
+def test_lists_have_worst_and_best_beside_a_speed_up(site: Site) -> None:
+    publish_job(site.database, "uneven", report_data(_ONE), measured=(0, 9, 39))
+    with site.database.write() as session:
+        query = select(ComparisonRow).join(LibraryRow).where(LibraryRow.name == "uneven")
+        first = session.scalars(query.order_by(ComparisonRow.position)).first()
+        assert first is not None
+        first.vendor_gflops = first.measured_gflops / 0.5
+    mean = (0.5 * 1.9 * 1.9) ** (1 / 3)
+    for path in ("/", "/libraries"):
+        assert f"{mean:.2f} × 0.50–1.90" in text_of(site.client.get(path).text)

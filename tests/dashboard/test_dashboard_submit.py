@@ -292,6 +292,17 @@ def test_a_job_can_be_cloned(app):
     assert app.client.get("/submit?from=0123456789abcdef").status_code == 404
 
 
+def test_a_model_has_no_spec_to_clone(app):
+    job = app.client.post("/submit", json={"text": text_for("a-model", dims={"m": "16*T", "n": 16, "k": 8})})
+    with app.database.write() as session:
+        changes = {"kind": "model", "spec": {"name": "a-model", "graph": {}}}
+        session.execute(update(JobRow).where(JobRow.id == job.json()["id"]).values(**changes))
+    page = app.page(f"/submit?from={job.json()['id']}")
+    assert page.split("<textarea")[1].split(">\n", 1)[1].split("</textarea>")[0].strip() == ""
+    assert "is a model, which has no spec" in text_of(page) and "dietcode submit MODEL" in text_of(page)
+    assert "This is the spec of" not in page
+
+
 def test_a_spec_is_written_as_a_person_would():
     spec = parse_spec(EXAMPLE)
     text = spec_text(spec.to_json())

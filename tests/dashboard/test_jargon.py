@@ -13,6 +13,8 @@ from dietcode_server.dashboard.jargon import explained
         ("T0 = 4x16", ["T0"]),
         ("round 1; tried 8, pruned 6; the learned f_local missed by 3%", ["pruned", "f_local"]),
         ("P = 2, `wave` and APT0 and waveform", ["P"]),
+        ("space grown for m=1 (padding leaves 7%): 1x240", ["space grown"]),
+        ("1 micro-kernel for 200 instances (2 with free choice)", ["free choice"]),
         ("nothing of it", []),
     ],
 )

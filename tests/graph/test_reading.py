@@ -130,6 +130,8 @@ REFUSED: list[tuple[Change, str]] = [
     (_put("signature", "positional", [_deep(200)]), r"^signature: .*16 deep"),
     (_put("signature", "positional", [{"set": ["x"]}]), r"^signature: .*allowed: a list in tuple"),
     (_put("signature", "keyword", {"a\n": "x"}), r"^signature: keyword"),
+    (_put("signature", "names", ["a", "b"]), r"^signature: names .*one for each positional"),
+    (_put("signature", "names", ["a b"]), r"^signature: name 'a b' of an argument; allowed: identifiers"),
     (_put("signature", "output", "*"), r"^signature.output: 1 outputs; allowed: 2"),
     (_put("signature", "output", {"dict": [["a"], ["b"]]}), r"^signature.output: .*pairs"),
     (_put("signature", "output", {"tuple": ["x", "*"]}), r"^signature.output: .*\* for each"),

@@ -23,6 +23,17 @@ def test_arguments_by_the_names_of_inputs() -> None:
     assert by_name == {"x": 1, "y": 2}
 
 
+def test_positional_arguments_by_the_names_that_their_author_gave() -> None:
+    named = {**SIGNATURE, "names": ["X", "cache"]}
+    rest = {"mask": 4, "state": {"c": 6, "h": 5}}
+    wanted = {"x": 1, "a": 2, "b": 3, "mask": 4, "h": 5, "c": 6}
+    assert flatten_arguments(named, (), {"cache": (2, [3, None]), "X": 1, **rest}) == wanted
+    assert flatten_arguments(named, (1,), {"cache": (2, [3, None]), **rest}) == wanted
+    assert flatten_arguments(named, (), {"cache": (2, [3, None]), "x": 1, **rest}) == wanted, "its own name"
+    with pytest.raises(TensorError, match="cache: missing; the model takes X, cache, mask, state"):
+        flatten_arguments(named, (1,), rest)
+
+
 def test_outputs() -> None:
     built = built_output(SIGNATURE["output"], iter([1, 2, 3]))
     assert built == {"logits": 1, "past": (2, [3], None)}
@@ -42,8 +53,8 @@ def test_names() -> None:
         ((1, (2, [3, None])), {"mask": 4}, "state: missing"),
         ((1, (2, [3, None])), {"mask": 4, "state": {"h": 1, "c": 2}, "more": 1}, "more: unknown"),
         ((1, (2, [3, None])), {"mask": 4, "state": {"h": 1}}, "given dict; allowed: a dictionary of h, c"),
-        ((1, (2, [3, None])), {"mask": 4, "state": 7}, "given int; allowed: a dictionary of h, c"),
-        ((1, (2, [3])), {"mask": 4, "state": {}}, "given list; allowed: a list of 2"),
+        ((1, (2, [3, None])), {"mask": 4, "state": 7}, "state: given int; allowed: a dictionary of h, c"),
+        ((1, (2, [3])), {"mask": 4, "state": {}}, "argument 1: given list of 1; allowed: a list of 2"),
         ((1, 2), {"mask": 4, "state": {}}, "given int; allowed: a tuple of 2"),
         ((1, (2, [3, 4])), {"mask": 4, "state": {}}, "exported with None"),
     ],

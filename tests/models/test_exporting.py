@@ -9,6 +9,7 @@ import pytest
 from graph_runs import assert_same, imported, torch
 
 from dietcode.errors import ModelError
+from dietcode.graph.signature import flatten_arguments
 from dietcode.models.exporting import dimension_names, export
 from dietcode.models.importing.exported import import_exported, load_exported
 
@@ -148,6 +149,30 @@ def test_names_of_derived_dimensions() -> None:
     assert graph.ranges == {"h": (1, 8)} and str(graph.inputs["input"].shape[2]) == "4*h"
     for size in (4, 12):
         assert_same(module, graph, weights, (torch.randn(2, 3, size, 6),))
+
+
+class Written(torch.nn.Module):
+    """Takes a tensor and a list of them under names that PyTorch writes in small letters or not at all."""
+
+    def forward(self, L: Any, pastStates: Any, *, biasOf: Any) -> Any:
+        """Return a sum."""
+        return L + pastStates[0] * pastStates[1] + biasOf
+
+
+@pytest.mark.parametrize("own", [torch.export.export, export], ids=["torch", "dietcode"])
+def test_arguments_have_the_names_that_their_author_wrote(own: Any, tmp_path: Path) -> None:
+    x, dims = torch.randn(3, 4), {0: L}
+    shapes = {"L": dims, "pastStates": [dims, dims], "biasOf": None}
+    program = own(Written().eval(), (x, [x, x]), {"biasOf": x[0]}, dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "model.pt2")
+    graph, _ = import_exported(load_exported(tmp_path / "model.pt2"), "model", {})
+    assert next(iter(graph.inputs)) == "L" and list(graph.inputs)[-1] == "biasOf"
+    assert graph.signature["names"] == ["L", "pastStates"]
+    assert list(graph.ranges) == ["L_0" if own is torch.export.export else "L"], "an input's axis, or a Dim"
+    found = flatten_arguments(graph.signature, (), {"pastStates": [1, 2], "L": 3, "biasOf": 4})
+    assert (found["L"], found["biasOf"]) == (3, 4)
+    narrower, _ = import_exported(load_exported(tmp_path / "model.pt2"), "model", {"L.0": (2, 5)})
+    assert list(narrower.ranges.values()) == [(2, 5)]
 
 
 def test_refusals() -> None:

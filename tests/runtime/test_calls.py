@@ -269,6 +269,9 @@ def test_the_report_and_the_table_can_be_read_from_the_library() -> None:
     library = dietcode.load(str(built("dense")))
     assert library.report["name"] == "dense" and len(library.dispatch["categories"]) == 2
     assert "dense" in repr(library) and "1…8" in repr(library)
+    one, three = (dietcode.load(library.folder, num_threads=number) for number in (1, 3))
+    assert repr(one).endswith("; 1 thread>") and repr(three).endswith("; 3 threads>")
+    assert (one.num_threads, three.num_threads) == (1, 3), "each has its own"
 
 
 def test_tensors_by_position_are_in_the_order_of_the_spec() -> None:

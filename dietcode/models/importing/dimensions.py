@@ -27,6 +27,8 @@ class Dimensions:
         Names of dimensions by ``input.axis``; others are called after the first input that has them.
     ranges : mapping of str to (int, int)
         Narrower ranges, by name or by ``input.axis``.
+    inputs : mapping of str to str
+        The name of each input as it is shown, by that of its node.
 
     Attributes
     ----------
@@ -46,6 +48,7 @@ class Dimensions:
         guards: Sequence[str],
         names: Mapping[str, str],
         ranges: Mapping[str, tuple[int, int]],
+        inputs: Mapping[str, str],
     ) -> None:
         _refuse_constants(program, names)
         labels: dict[str, str] = {}  # the symbol of an axis
@@ -59,13 +62,13 @@ class Dimensions:
         self.symbols: dict[str, str] = {}
         for label, symbol in labels.items():
             self.symbols.setdefault(
-                same.get(symbol, symbol), _named(names.get(label)) or _NAME.sub("_", label)
+                same.get(symbol, symbol), _named(names.get(label)) or _NAME.sub("_", _shown(label, inputs))
             )
         for symbol, name in _derived(program, names).items():
             self.symbols.setdefault(same.get(symbol, symbol), name)
         for symbol in symbols:  # some occur in sums and products alone
             self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
-        known = {label: self.symbols[symbol] for label, symbol in labels.items()}
+        known = {_shown(label, inputs): self.symbols[symbol] for label, symbol in labels.items()}
         wanted = {known.get(key, key): value for key, value in ranges.items()}
         for key in wanted:
             if key not in self.symbols.values():
@@ -99,6 +102,12 @@ class Dimensions:
                 f"--range {open_ones[0]}=1..512"
             )
         return {name: (low, high or 0) for name, (low, high) in found.items()}
+
+
+def _shown(label: str, inputs: Mapping[str, str]) -> str:
+    """Return ``input.axis`` with the input's name as it is shown."""
+    node, _, axis = label.rpartition(".")
+    return f"{inputs.get(node, node)}.{axis}"
 
 
 def _named(text: str | None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
-from dietcode.graph.signature import CONSTANTS, described_tree
+from dietcode.graph.signature import CONSTANTS, children_of, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import (  # noqa: F401 - rules
@@ -104,19 +104,18 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
     program = _decomposed(program)
     _refuse_mutations(program)
-    found = Dimensions(program, guards, names, ranges)
+    named = _input_names(program)
+    found = Dimensions(program, guards, names, ranges, named)
     graph = Graph(name, found.ranges)
     importer = Importer(graph, Symbols(found.symbols, program.range_constraints))
-    named = _input_names(program)
     weights = _add_inputs(program, importer, named)
     problems: dict[str, None] = {}
     returned = _import_nodes(importer, program.graph_module, problems)
     results = [] if problems else _outputs(importer, returned)
     if problems:
         raise ModelError(listed(list(problems)))
-    graph.signature = described_tree(
-        program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program, named), results
-    )
+    spec, trees = program.call_spec, _argument_trees(program, named)
+    graph.signature = described_tree(spec.in_spec, spec.out_spec, trees, results, _arguments_of(program))
     graph.without_unused()
     weights.update(importer.constants)
     return graph, {key: value for key, value in weights.items() if key in graph.weights}
@@ -215,16 +214,35 @@ def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> W
 
 
 def _input_names(program: Any) -> dict[str, str]:
-    """Return the name in the graph of each input: its own, unless a weight has it."""
+    """Return the name in the graph of each input: as its author wrote it, unless a weight has that."""
     signature = program.graph_signature
     weights = {*program.state_dict, *program.constants}
+    written = _as_written(program)
     found: dict[str, str] = {}
     for name in signature.user_inputs:
         if isinstance(name, str):
-            own = name
+            own = written.get(name, name)
             while own in weights or own in found.values():
                 own += "_"
             found[name] = own
+    return found
+
+
+def _arguments_of(program: Any) -> list[str]:
+    """Return the names of ``forward``'s arguments, which nodes have in small letters; empty if not known."""
+    entry = program.module_call_graph[0].signature if program.module_call_graph else None
+    return list(getattr(entry, "forward_arg_names", None) or ())
+
+
+def _as_written(program: Any) -> dict[str, str]:
+    """Return the argument that each input is, by its node's name, where it is a tensor by itself."""
+    positional, keyword = children_of(program.call_spec.in_spec)
+    leaves, found = iter(program.graph_signature.user_inputs), {}
+    trees = [*children_of(positional), *children_of(keyword)]
+    for tree, argument in zip(trees, _arguments_of(program), strict=False):
+        inputs = [next(leaves) for _ in range(tree.num_leaves)]
+        if tree.is_leaf() and isinstance(inputs[0], str) and argument.lower() == inputs[0].lower():
+            found[inputs[0]] = argument
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dietcode.workload.quotient import parse_dim
 
+_MAX_INPUTS = 40
 _USUAL = 16  # of a wide range: inputs stay small
 _FLOATS = frozenset({"float32", "float64"})
 _RANDOM = "rng = np.random.default_rng()"
@@ -45,15 +46,13 @@ def bundle_snippet(workload: Mapping[str, Any], num_weights: int, name: str, ref
 def _model(graph: Mapping[str, Any]) -> list[str]:
     sizes = {n: min(int(r["max"]), max(int(r["min"]), _USUAL)) for n, r in graph["dimensions"].items()}
     signature, inputs = graph["signature"], graph["inputs"]
-    if not all(isinstance(one, str) for one in [*signature["positional"], *signature["keyword"].values()]):
-        raise ValueError("inputs within tuples, lists or dictionaries have no line of their own")
-    lines, arguments = [_RANDOM], []
-    for name in signature["positional"]:
-        lines.append(_input(name, inputs[name], sizes))
-        arguments.append(_local(name))
-    for keyword, name in signature["keyword"].items():
-        lines.append(_input(name, inputs[name], sizes))
-        arguments.append(f"{keyword}={_local(name)}")
+    trees = [*signature["positional"], *signature["keyword"].values()]
+    names = [name for tree in trees for name in _inputs_of(tree)]
+    if len(names) > _MAX_INPUTS or not all(map(str.isidentifier, [*names, *signature["keyword"]])):
+        raise ValueError(f"{len(names)} inputs; allowed: {_MAX_INPUTS}, whose names are identifiers")
+    lines = [_RANDOM, *(_input(name, inputs[name], sizes) for name in names)]
+    arguments = [_argument(tree) for tree in signature["positional"]]
+    arguments += [f"{keyword}={_argument(tree)}" for keyword, tree in signature["keyword"].items()]
     at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     return [*lines, "", f"outputs = model({', '.join(arguments)})" + (f"  # {at}" if at else "")]
 
@@ -77,6 +76,29 @@ def _program(program: Mapping[str, Any]) -> list[str]:
     many = int(entry["parameters"])
     each = f"what `{entry['name']}` takes" if many == 1 else f"tuples of what `{entry['name']}` takes"
     return [f"instances = []  # yours: {each}", "results = program(instances)  # one for each instance"]
+
+
+def _inputs_of(tree: Any) -> Iterator[str]:
+    """The inputs in a tree of `dietcode.graph.signature`, in its order."""
+    if isinstance(tree, str):
+        yield tree
+    elif tree is not None:
+        ((kind, inner),) = tree.items()
+        for one in () if kind == "constant" else inner:
+            yield from _inputs_of(one[1] if kind == "dict" else one)
+
+
+def _argument(tree: Any) -> str:
+    """What a call gives for such a tree."""
+    if tree is None or isinstance(tree, str):
+        return "None" if tree is None else _local(tree)
+    ((kind, inner),) = tree.items()
+    if kind == "constant":
+        return repr(inner)
+    if kind == "dict":
+        return "{" + ", ".join(f"{key!r}: {_argument(one)}" for key, one in inner) + "}"
+    given = ", ".join(map(_argument, inner))
+    return f"[{given}]" if kind == "list" else f"({given}{',' if len(inner) == 1 else ''})"
 
 
 def _input(name: str, type_: Mapping[str, Any], sizes: Mapping[str, int]) -> str:

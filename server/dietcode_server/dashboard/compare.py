@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import RequestError
+from dietcode.workload.text import counted
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.instances import Column, Order, PageNumber, Sort, Table, measured, page_of
@@ -182,7 +183,6 @@ def _facts(found: Comparison) -> list[tuple[str, list[str]]]:
     each = []
     for result in found.results:
         selection = result.report.facts["selection"]
-        ratio = "not measured" if result.mean_ratio is None else f"{result.mean_ratio:.2f} ×"
         each.append(
             {
                 "device": result.library.device,
@@ -190,11 +190,23 @@ def _facts(found: Comparison) -> list[tuple[str, list[str]]]:
                 "library.so": f"{result.code_bytes} bytes",
                 "predicted loss, mean": f"{selection['loss_mean']:.2%}",
                 "predicted loss, worst": f"{selection['loss_worst']:.2%}",
-                "measured against the vendor": "disturbed" if result.disturbed and not result.calm else ratio,
+                "measured against the vendor": _against_vendor(result),
                 "instances": str(len(result.report)),
             }
         )
     return [(name, [facts[name] for facts in each]) for name in each[0]]
+
+
+def _against_vendor(result: Result) -> str:
+    """Return the speed over the vendor's in words: mean, worst and best, and what was left out."""
+    if result.mean_ratio is None:
+        return "disturbed" if result.disturbed else "not measured"
+    ratios = result.ratios
+    left_out = f", {len(result.disturbed)} disturbed left out" if result.disturbed else ""
+    return (
+        f"{result.mean_ratio:.2f} × ({min(ratios):.2f}–{max(ratios):.2f}) "
+        f"of {counted(len(ratios), 'instance')}{left_out}"
+    )
 
 
 def _sets(found: Comparison) -> dict[str, list[tuple[int, str]]]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from dietcode.runtime.manifest import MODEL, REPORT
 from dietcode_server.dashboard.structures import file_of
 from dietcode_server.store import libraries
-from dietcode_server.store.comparisons import mean_ratios
+from dietcode_server.store.comparisons import SpeedUp, speed_ups
 from dietcode_server.store.model_parts import predicted_gflops
 from dietcode_server.store.tables import LibraryRow
 
@@ -66,8 +66,8 @@ class PartFacts:
     categories : int
     share : float or None
         Of the time of all parts in a call with the largest shapes, by FLOPs and predicted throughput.
-    ratio : float or None
-        Its speed over that of the vendor's fastest kernel, the geometric mean of what was compared.
+    speed_up : SpeedUp or None
+        Its speed over that of the vendor's fastest kernel, where it was compared.
     """
 
     name: str
@@ -76,7 +76,7 @@ class PartFacts:
     calls: int
     categories: int
     share: float | None
-    ratio: float | None
+    speed_up: SpeedUp | None
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _facts(
     listed = json.loads(libraries.manifest_bytes(session, bundle))["libraries"]
     rows = {digest: libraries.get(session, one["name"], one["version"]) for digest, one in listed.items()}
     ids = [row.id for row in rows.values()]
-    rates, ratios = predicted_gflops(session, ids), mean_ratios(session, ids)
+    rates, found = predicted_gflops(session, ids), speed_ups(session, ids)
     secs = {
         part["digest"]: float(part["flops_at_most"]) / (1e9 * rates[rows[part["digest"]].id])
         for part in reported
@@ -200,7 +200,7 @@ def _facts(
             int(part["calls"] or 0),
             rows[part["digest"]].num_micro_kernels,
             secs[part["digest"]] / total if part["digest"] in secs and total > 0 else None,
-            ratios.get(rows[part["digest"]].id),
+            found.get(rows[part["digest"]].id),
         )
         for part in reported
     }

@@ -118,6 +118,10 @@ def instance_table(
     shown = [c for c in _FIGURES if np.isfinite(figures[c.name]).any()]
     columns = [*variables, Column("category", "category", "what the dispatch rule answers", "d"), *shown]
     columns.insert(len(variables) + 1, Column("kernel", "micro-kernel"))
+    paths = {row.position: row.vendor for row in compared if row.vendor}
+    if paths:
+        after = [column.name for column in columns].index("vendor") + 1
+        columns.insert(after, Column("path", "path", "which of the vendor's kernels that is"))
     if disturbed:
         columns.append(Column("disturbed", "disturbed", "what else ran while it was measured"))
     if (report.runner_up >= 0).any():
@@ -129,7 +133,8 @@ def instance_table(
     at, page, num_pages = page_of(rows, keys.get(sort or ""), order, page, ROWS)
     table = Table(columns, sort if sort in keys else "", order, page, num_pages, len(rows))
     table.rows.extend(
-        _instance(report, figures, int(position)) | {"disturbed": disturbed.get(int(position))}
+        _instance(report, figures, int(position))
+        | {"disturbed": disturbed.get(int(position)), "path": paths.get(int(position))}
         for position in at
     )
     return table

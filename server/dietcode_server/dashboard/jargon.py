@@ -13,9 +13,12 @@ _MEANINGS = {
     "f_local": "the rate at which a micro-kernel computes where nothing is padded and no core idle",
     "pruned": "given up after its first wave, which was too slow for any instance",
     "P": "how many tiles run at the same time",
+    "free choice": "what the instances would take if size cost nothing",
+    "space grown": "candidates were added for a shape that is served badly: padding, say, leaves a part of "
+    "the speed of whole tiles there",
     "vote": "each instance votes for the micro-kernels that are best for it",
 }
-_WORDS = re.compile(r"(?<![\w`])(κ|T0|f_local|waves?|pruned|votes?|P(?= = ))(?!\w)")
+_WORDS = re.compile(r"(?<![\w`])(κ|T0|f_local|free choice|space grown|waves?|pruned|votes?|P(?= = ))(?!\w)")
 
 
 def explained(text: str) -> Markup:

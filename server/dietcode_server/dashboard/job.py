@@ -229,7 +229,10 @@ def advice_for(job: Job) -> str | None:
             "what was measured is kept."
         )
     if job.state == JobState.FAILED:
-        return "Resume it once the reason is gone; or clone it, change the spec, and submit that."
+        changed = "clone it, change the spec, and submit that"
+        if job.kind == "model":
+            changed = "change the model, and submit it by `dietcode submit`"
+        return f"Resume it once the reason is gone; or {changed}."
     return None
 
 

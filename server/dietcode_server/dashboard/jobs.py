@@ -19,7 +19,7 @@ from dietcode_server.dashboard.render import is_fragment, page
 from dietcode_server.dashboard.summaries import summaries
 from dietcode_server.store import jobs, wire
 from dietcode_server.store.clock import clock
-from dietcode_server.store.comparisons import mean_ratios
+from dietcode_server.store.comparisons import speed_ups
 from dietcode_server.store.job_lists import MAX_SEARCH_CHARS, ORDERS, Order
 
 NUM_ROWS = 50
@@ -105,10 +105,10 @@ def _found(session: Session, filters: Filters) -> dict[str, Any]:
     now = clock(session)
     rows = wire.jobs_to_wire(session, found.rows)
     said = summaries(session, {row.workload for row in found.rows})
-    ratios = mean_ratios(session, {row.library_id for row in found.rows if row.library_id is not None})
+    speeds = speed_ups(session, {row.library_id for row in found.rows if row.library_id is not None})
     return {
         "jobs": [
-            (job, duration_secs(job, now), said.get(row.workload), ratios.get(row.library_id or 0))
+            (job, duration_secs(job, now), said.get(row.workload), speeds.get(row.library_id or 0))
             for row, job in zip(found.rows, rows, strict=True)
         ],
         "counts": counts,

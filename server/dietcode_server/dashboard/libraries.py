@@ -29,7 +29,7 @@ from dietcode_server.dashboard.snippet import snippet, variables_of
 from dietcode_server.dashboard.structures import file_of, structure_of
 from dietcode_server.dashboard.summaries import summaries
 from dietcode_server.store import libraries, wire
-from dietcode_server.store.comparisons import mean_ratios
+from dietcode_server.store.comparisons import speed_ups
 from dietcode_server.store.library_names import list_names
 from dietcode_server.store.signatures import signature
 from dietcode_server.store.tables import BUNDLE, LibraryRow, Workload
@@ -78,8 +78,8 @@ def show_libraries(
         )
         newest = wire.libraries_to_wire(session, [one.newest for one in found])
         counts = [one.num_versions for one in found]
-        ratios = mean_ratios(session, [one.newest.id for one in found])
-        speeds = [ratios.get(one.newest.id) for one in found]
+        known = speed_ups(session, [one.newest.id for one in found])
+        speeds = [known.get(one.newest.id) for one in found]
         workloads = summaries(session, {one.newest.workload for one in found})
         said = [workloads.get(one.newest.workload) for one in found]
     return page(

@@ -25,6 +25,7 @@ from dietcode_server.dashboard.actions import why_not_submit
 from dietcode_server.dashboard.charts import chart_data, fixed_json, version_of
 from dietcode_server.dashboard.curves import fit_of, trade_off
 from dietcode_server.dashboard.instances import Order, PageNumber, Sort, instance_table, kernel_table
+from dietcode_server.dashboard.losses import losses_of
 from dietcode_server.dashboard.render import is_fragment, page
 from dietcode_server.dashboard.reports import Report, report_of
 from dietcode_server.store import comparisons, jobs, libraries, listings
@@ -201,6 +202,7 @@ def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
         "why_not": why_not_submit(caller),
         "points": trade_off(report),
         "fit": fit_of(report),
+        "losses": losses_of(report, result.calm),
         "instances": instance_table(report, result.compared, sort=None, order="asc", page=1),
         "category": None,
         "kernels": kernel_table(report, sort=None, order="asc", page=1),

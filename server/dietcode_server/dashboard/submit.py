@@ -95,7 +95,7 @@ def show_submit_page(
     too_long = False
     if source is not None:
         job = _job(services, source)
-        text = spec_text(job.spec or {})
+        text = spec_text(job.spec or {}) if job.kind == "spec" else ""  # a model has no spec to change
         too_long = len(text.encode()) > MAX_BYTES
     else:
         text = _example(example or _FIRST)

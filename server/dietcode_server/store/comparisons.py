@@ -55,6 +55,23 @@ class Compared:
     roof_gflops: float | None = None
 
 
+@dataclass(frozen=True)
+class SpeedUp:
+    """Of a library over the vendor's fastest kernels.
+
+    Attributes
+    ----------
+    mean : float
+        Geometric, over the instances that were compared and nothing disturbed.
+    least, most : float
+        At the worst and at the best of these.
+    """
+
+    mean: float
+    least: float
+    most: float
+
+
 def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> None:
     """Keep figures of a library, in the place of those that were there; none change nothing."""
     if not compared:
@@ -69,8 +86,8 @@ def of_library(session: Session, library_id: int) -> list[ComparisonRow]:
     return list(session.scalars(query.order_by(ComparisonRow.position)))
 
 
-def mean_ratios(session: Session, ids: Collection[int]) -> dict[int, float]:
-    """Return geometric means of the speed over the vendor's fastest, by library, where it was compared.
+def speed_ups(session: Session, ids: Collection[int]) -> dict[int, SpeedUp]:
+    """Return the speed over the vendor's fastest, by library, where it was compared.
 
     They are of what nothing disturbed, and there is none where that is less than half.
     """
@@ -81,11 +98,12 @@ def mean_ratios(session: Session, ids: Collection[int]) -> dict[int, float]:
         if vendors and ours > 0:
             logs[library].append((math.log(ours / vendors), disturbed))
     calm = {library: undisturbed_of(found, lambda row: row[1]) for library, found in logs.items()}
-    return {
-        library: math.exp(sum(log for log, _ in found) / len(found))
-        for library, found in calm.items()
-        if found
-    }
+    return {library: _speed_up([log for log, _ in found]) for library, found in calm.items() if found}
+
+
+def _speed_up(logs: Sequence[float]) -> SpeedUp:
+    mean, least, most = (math.exp(log) for log in (sum(logs) / len(logs), min(logs), max(logs)))
+    return SpeedUp(mean, least, most)
 
 
 def instances_of(session: Session, library_id: int) -> list[tuple[ComparisonRow, DispatchRow]]:

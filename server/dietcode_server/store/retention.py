@@ -14,6 +14,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
+from dietcode.errors import NotFoundError
+from dietcode.workload.text import clip, counted
 from dietcode_server.store import runners, shares, slots
 from dietcode_server.store.database import Database
 from dietcode_server.store.subjects import utc_now
@@ -31,6 +33,7 @@ from dietcode_server.store.tables import (
 
 _BATCH = 200  # rows of the leading table in one transaction
 _LINES = 5_000
+_MAX_NAMED = 4  # workloads or devices, in a message
 _BLOB_AGE = timedelta(hours=1)  # content may be there before the library that refers to it
 
 
@@ -63,7 +66,7 @@ class Swept:
     blobs: int = 0
 
     def __str__(self) -> str:
-        return ", ".join(f"{number} {name}" for name, number in asdict(self).items())
+        return ", ".join(counted(number, name.removesuffix("s")) for name, number in asdict(self).items())
 
     def __bool__(self) -> bool:
         return any(asdict(self).values())
@@ -112,9 +115,12 @@ def forget_records(database: Database, workload: str, device: str | None = None)
 
     Raises
     ------
+    NotFoundError
+        Nothing was measured of this workload, or on this device: what there is, is named.
     StoreError
         The database cannot be written; what went before stays gone.
     """
+    _check_measured(database, workload, device)
     lines = select(TuningRecord.id).where(TuningRecord.workload == workload)
     if device is not None:
         lines = lines.where(TuningRecord.device_id == device)
@@ -125,6 +131,29 @@ def forget_records(database: Database, workload: str, device: str | None = None)
         return len(ids)
 
     return _in_batches(database, step)
+
+
+def _check_measured(database: Database, workload: str, device: str | None) -> None:
+    """Refuse a workload without measurements, and a device that has none of it."""
+    own = TuningRecord.workload == workload
+    with database.read() as session:
+        devices = session.scalars(select(TuningRecord.device_id).where(own).distinct()).all()
+        if device in devices or (device is None and devices):
+            return
+        if devices:
+            raise NotFoundError(f"device {clip(device)}: no measurements of that workload; {_named(devices)}")
+        measured = exists().where(TuningRecord.workload == Workload.digest)
+        digests = session.scalars(select(Workload.digest).where(measured).limit(_MAX_NAMED + 1)).all()
+        of_jobs = select(JobRow.workload, JobRow.name).where(JobRow.workload.in_(digests))
+        names = {row.workload: row.name for row in session.execute(of_jobs)}
+    found = [f"{digest} ({names[digest]})" if digest in names else digest for digest in digests]
+    raise NotFoundError(f"workload {clip(workload)}: no measurements of it; {_named(found)}")
+
+
+def _named(found: Sequence[str]) -> str:
+    """Return in words of what there are measurements."""
+    more = ", …" if len(found) > _MAX_NAMED else ""
+    return f"there are of {', '.join(found[:_MAX_NAMED])}{more}" if found else "there are none at all"
 
 
 def _in_batches(database: Database, step: Callable[[Session], int]) -> int:

@@ -80,5 +80,5 @@ def test_its_thread_says_what_went_and_stops(
     keeper._thread.join(5)
     assert not keeper._thread.is_alive()
     assert [record.getMessage() for record in caplog.records] == [
-        "deleted 1 jobs, 0 records, 1 workloads, 0 blobs"
+        "deleted 1 job, 0 records, 1 workload, 0 blobs"
     ]

@@ -9,6 +9,7 @@ from small_libraries import as_served
 from sqlalchemy import func, select
 from store_helpers import ALL, C, F, R, S, job_in, library_files, submit
 
+from dietcode.errors import NotFoundError
 from dietcode.protocol import FINAL_STATES
 from dietcode_server.store import blobs, jobs, libraries, shares
 from dietcode_server.store.database import Database
@@ -93,10 +94,15 @@ def test_measurements_of_a_workload_are_deleted_when_asked(database: Database) -
     add_record(database, job_id)
     with database.read() as session:
         workload, device = jobs.get(session, job_id).workload, jobs.get(session, job_id).device_id
-    assert forget_records(database, "sha256:" + "0" * 64) == 0
-    assert forget_records(database, workload, "another") == 0
+    with pytest.raises(NotFoundError, match=rf"workload 'nonsense': no measurements of it.*{workload} \("):
+        forget_records(database, "nonsense")
+    with pytest.raises(NotFoundError, match=f"device 'another': no measurements.*there are of {device}"):
+        forget_records(database, workload, "another")
+    assert count(database, TuningRecord) == 2
     assert forget_records(database, workload, device) == 2
     assert count(database, TuningRecord) == 0
+    with pytest.raises(NotFoundError, match="there are none at all"):
+        forget_records(database, workload)
 
 
 def test_a_job_that_published_stays_with_its_library(database: Database) -> None:
