@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 
 from benchmarks.facts import result_path, write
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead

@@ -19,7 +19,7 @@ import torch
 import torch._inductor.config
 
 from benchmarks.facts import calm, write
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load

@@ -42,7 +42,7 @@ from typing import Any
 from benchmarks.company_calls import tiny_calls
 from benchmarks.company_rounds import ROUNDS, Row, measure
 from benchmarks.facts import facts, write
-from dietcode.bench.disturbance import machine_of, undisturbed
+from dietcode.measure.disturbance import machine_of, undisturbed
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import CODE, sha256_file
 

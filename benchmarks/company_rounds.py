@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.bench.disturbance import spread_of_readings
 from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import vendor_paths
+from dietcode.measure.disturbance import spread_of_readings
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library

@@ -22,9 +22,9 @@ import numpy as np
 from dietcode.bench.compare import bench, spread
 from dietcode.bench.operator import Binder, Operator
 from dietcode.bench.roofline import Roofline
-from dietcode.bench.turns import interleave
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import REPORT, read_json, read_manifest

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dietcode.bench.disturbance import undisturbed_of
+from dietcode.measure.disturbance import undisturbed_of
 from dietcode.runtime.cpu import available_cores, cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +77,7 @@ def result_path(name: str) -> Path:
 
 
 def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
-    """Return the rows that figures are of: those without ``disturbed``, see `dietcode.bench.disturbance`.
+    """Return the rows that figures are of: those without ``disturbed``, see `dietcode.measure.disturbance`.
 
     Raises
     ------

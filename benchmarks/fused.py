@@ -23,7 +23,7 @@ from benchmarks.facts import calm, write
 from dietcode.bench.compare import spread
 from dietcode.bench.operator import Operator
 from dietcode.bench.roofline import Roofline
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library

@@ -21,7 +21,7 @@ from benchmarks.cpu import WORKLOADS
 from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import write_index
 from benchmarks.facts import RESULTS, ROOT, device_name
-from dietcode.bench.disturbance import undisturbed_of
+from dietcode.measure.disturbance import undisturbed_of
 
 README = ROOT / "README.md"
 README_DEVICE = "intel-xeon-processor-2-cores"

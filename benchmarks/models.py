@@ -30,7 +30,7 @@ import dietcode
 from benchmarks.facts import calm, write
 from benchmarks.model_guard import guarded
 from benchmarks.model_peers import peers, write_aoti, write_onnx
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.models.exporting import export
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.models.executable import KernelStep

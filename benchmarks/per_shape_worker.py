@@ -21,9 +21,9 @@ import tvm_ffi
 
 from dietcode.bench.compare import error_of
 from dietcode.bench.operator import Operator
-from dietcode.bench.turns import FEWEST_ROUNDS, interleave
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.turns import FEWEST_ROUNDS, interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty

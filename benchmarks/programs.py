@@ -28,7 +28,7 @@ import torch
 from benchmarks.facts import facts, write
 from benchmarks.program_peers import calls_by_hand, calls_of_recursion
 from benchmarks.programs_dynet import PROGRAMS
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 

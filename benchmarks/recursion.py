@@ -29,7 +29,7 @@ from benchmarks.facts import facts, write
 from benchmarks.others import Others
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain, tree_fc_of_tables
 from benchmarks.recursion_inputs import batch_of, described, products_of
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import WEIGHTS
 from dietcode.runtime.opening import load

@@ -22,7 +22,7 @@ from benchmarks.facts import write
 from benchmarks.recursion import INPUTS, ROOT, hidden_of, inputs_of, weights_of
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, plain
 from benchmarks.recursion_inputs import batch_of, products_of
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from dietcode.bench.roofline import Roofline
-from dietcode.bench.turns import interleave
+from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 
 

@@ -14,8 +14,8 @@ from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Shop
 from benchmarks.facts import calm
 from benchmarks.stand import Stand
-from dietcode.bench.disturbance import machine_of, spread_of_readings, undisturbed
-from dietcode.bench.turns import FEWEST_ROUNDS
+from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
+from dietcode.measure.turns import FEWEST_ROUNDS
 from dietcode.tuner.reselect import with_objective
 from dietcode.tuner.tune import make_library, write_library
 

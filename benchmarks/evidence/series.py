@@ -13,7 +13,7 @@ from benchmarks.evidence.shop import Row, Scale, Shop
 from benchmarks.facts import write
 from benchmarks.stand import Stand
 from dietcode.bench.compare import spread
-from dietcode.bench.disturbance import undisturbed_of
+from dietcode.measure.disturbance import undisturbed_of
 
 
 def measure(shop: Shop, path: str) -> Row:

@@ -11,7 +11,7 @@ from benchmarks.axes import Way, prepare
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Shop
 from benchmarks.facts import calm
-from dietcode.bench.turns import FEWEST_ROUNDS, interleave
+from dietcode.measure.turns import FEWEST_ROUNDS, interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.limits import Limits, MicroKernel

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dietcode.bench.disturbance import machine_of, undisturbed
 from dietcode.bench.operator import Binder, Operator
 from dietcode.bench.roofline import Roofline
-from dietcode.bench.turns import (
+from dietcode.bench.vendor import vendor_paths
+from dietcode.measure.disturbance import machine_of, undisturbed
+from dietcode.measure.turns import (
     BATCH_SECS,
     COMPANY_SECS,
     FEWEST_ROUNDS,
@@ -24,7 +25,6 @@ from dietcode.bench.turns import (
     take_turns,
     time_rounds,
 )
-from dietcode.bench.vendor import vendor_paths
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty, new_output, stored

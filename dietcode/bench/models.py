@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dietcode.bench.compare import OWN, Bench
-from dietcode.bench.disturbance import machine_of, spread_of_readings, undisturbed
-from dietcode.bench.turns import FEWEST_ROUNDS
 from dietcode.bench.vendor import check_vendor
 from dietcode.errors import RequestError
 from dietcode.graph.tensor_type import TensorType
+from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
+from dietcode.measure.turns import FEWEST_ROUNDS
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
 from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Step

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.bench.disturbance import undisturbed_of
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
+from dietcode.measure.disturbance import undisturbed_of
 from dietcode.target.kinds import label_of
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.stops import against

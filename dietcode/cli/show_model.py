@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.cli.tables import TableColumn, print_table, terminal
+from dietcode.models.schedule_rows import schedule_rows
 
 
 def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
@@ -57,13 +58,10 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
 
 def _show_schedules(report: Mapping[str, Any]) -> None:
     """Print which schedule of a recursion was kept, and what those took that were tried."""
-    for at, row in enumerate(report["schedules"]):
-        secs = "not timed" if row["secs"] is None else f"{1e3 * row['secs']:.3g} ms"
-        kept = ", kept" if row["schedule"] == report["schedule"] else ""
-        terminal().print(
-            f"{'' if at else 'schedules':<11} {row['schedule']}: {secs}, {row['multiply_adds']} "
-            f"multiplications on samples, {row['kernels']} kernels a level{kept}"
-        )
+    for at, row in enumerate(schedule_rows(report)):
+        terminal().print(f"{'' if at else 'schedules':<11} {row.text}")
+    if "schedules_disturbed" in report:
+        terminal().print(f"{'':<11} timed beside others: {report['schedules_disturbed']}")
 
 
 def weights_text(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ In processing order: ``points`` (which waves), ``requests`` (what children are a
 ``cpu_worker`` (what runs in children of a CPU), ``measurer`` (drives them, notices disturbed readings),
 ``least_squares`` (κ and f_local are fitted by it),
 ``calibration`` (κ and the device's reference reading), ``checks`` (what a line of records must hold),
-``records``, ``store`` (where they are kept).
+``records``, ``store`` (where they are kept). Whole calls: ``disturbance`` (whether something ran beside
+them), ``turns`` (several paths, timed in turns).
 
 Where the children are: ``engine`` and ``engine_spec`` (which), ``fork_server`` and ``child_calls`` (how
 they start, and answer), ``process_pool`` and ``child_process`` (how they are called), ``local`` (this

@@ -6,5 +6,6 @@ program or a file of ONNX as a graph of `dietcode.graph`), ``rewriting`` (patter
 the ``*_calls`` (a block as a `KernelCall`), ``lowering`` (the graph as steps; ``nested`` its sub-graphs,
 ``lifetimes`` when values are in use), ``memory`` (storages shared over symbolic sizes), ``planning`` (parts
 to tune, as plain data), ``budgets`` (seconds shared out among them), ``bundling`` (what is written of a
-bundle), ``compiling`` (both, and the tuning between). What runs a bundle is `dietcode.runtime.models`.
+bundle), ``schedule_rows`` (a recursion's schedules in words), ``compiling`` (both, and the tuning between).
+What runs a bundle is `dietcode.runtime.models`.
 """

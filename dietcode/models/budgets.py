@@ -12,6 +12,7 @@ from dietcode.runtime.manifest import read_json
 from dietcode.workload.stops import SECONDS, TRIALS
 
 LEAST_MEASURED = 4  # micro-kernels of each part, whatever the seconds
+_LEAST_SHARE = 0.25  # of what all parts alike are given, of a part with hardly any FLOPs
 _MORE = 1.5  # times the seconds that ended a search, for which it goes on
 _MAX_NAMES = 2
 
@@ -63,8 +64,10 @@ class PartSearch:
 def shared_budgets(flops: Mapping[str, float], trials: int, seconds: float) -> dict[str, PartBudget]:
     """Return the budget of each part.
 
-    Together they have `seconds` for each. What building a library takes is every part's alike, and so is half
-    of the rest; the other half goes by FLOPs, so that the parts in which a model spends its time get more.
+    Together they have `seconds` for each at most. What building a library takes is every part's alike, and so
+    is half of the rest; the other half goes by FLOPs, so that the parts in which a model spends its time get
+    more. Of the half that is alike, a part with less than its share of the FLOPs gets less: what is lost
+    there is lost in a small part of the time.
 
     Parameters
     ----------
@@ -80,10 +83,13 @@ def shared_budgets(flops: Mapping[str, float], trials: int, seconds: float) -> d
     for_all = (seconds + min(seconds, RESERVED_SECS)) / 2
     total = sum(flops.values())
     to_share = (seconds - for_all) * len(flops)
-    return {
-        part: PartBudget(trials, round(for_all + to_share * (own / total if total else 1 / len(flops)), 1))
-        for part, own in flops.items()
-    }
+    building = min(seconds, RESERVED_SECS)
+    budgets = {}
+    for part, own in flops.items():
+        share = own / total if total else 1 / len(flops)
+        alike = (for_all - building) * min(1.0, max(_LEAST_SHARE, share * len(flops)))
+        budgets[part] = PartBudget(trials, round(building + alike + to_share * share, 1))
+    return budgets
 
 
 def search_of(report: Mapping[str, Any], budget: PartBudget) -> PartSearch:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from dietcode.programs import dictionaries
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
@@ -19,6 +20,7 @@ from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
+from dietcode.runtime.programs.instances import find
 
 
 class CallLowering(ExpressionLowering):
@@ -156,8 +158,12 @@ class CallLowering(ExpressionLowering):
         assert call is not None  # the recording has noted it with the role
         if not self.site(node).callees:
             raise self.refuse(node, "is done to empty lists in all samples; give others")
-        given = [self.value(one) for one, _ in call.given if one is not None]
-        return self.code.emit("call", given, self.callee(node))
+        is_of_dicts = call.function.__module__ == dictionaries.__name__
+        read = self.value if is_of_dicts else self.items
+        given = [read(one) for one, _ in call.given if one is not None]
+        found = self.code.emit("call", given, self.callee(node))
+        is_update = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_of_dicts
+        return KnownValue(None) if is_update and node.func.attr == "update" else found
 
     def _spawned(self, node: ast.expr) -> tuple[str, Value]:
         """Begin a call that runs beside others."""
@@ -186,9 +192,11 @@ class CallLowering(ExpressionLowering):
         return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, word)
 
     def _builtin(self, node: ast.Call, function: Any) -> Value:
-        args = [self.value(one) for one in node.args]
+        args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
+        if function is find:
+            return self.code.emit("binary", args, "find")
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))

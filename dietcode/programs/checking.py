@@ -19,9 +19,11 @@ def difference(found: Any, wanted: Any) -> str | None:
     while waiting:
         own, right = waiting.pop()
         if isinstance(right, torch.Tensor):
-            own = torch.as_tensor(own)
-            if own.shape != right.shape:
-                return f"a tensor {list(own.shape)}, and not {list(right.shape)}"
+            is_tensor = not isinstance(own, list | tuple)  # of rows, where a function stacks them
+            own = torch.as_tensor(own) if is_tensor else own
+            given = f"a tensor {list(own.shape)}" if is_tensor else f"a list of {len(own)}"
+            if given != f"a tensor {list(right.shape)}":
+                return f"{given}, and not a tensor {list(right.shape)}"
             scale = max(1.0, float(right.abs().max())) if right.numel() else 1.0
             close = torch.allclose(
                 own.double(), right.double(), rtol=0, atol=_TOLERANCE * scale, equal_nan=True
@@ -32,6 +34,10 @@ def difference(found: Any, wanted: Any) -> str | None:
             if type(own) is not (list if isinstance(right, list) else tuple) or len(own) != len(right):
                 return f"{clip(own)}, and not {clip(right)}"
             waiting += reversed(list(zip(own, right, strict=True)))
+        elif isinstance(right, dict):
+            if type(own) is not dict or list(own) != list(right):
+                return f"{clip(own)}, and not {clip(right)}"
+            waiting += reversed([(own[key], value) for key, value in right.items()])
         elif isinstance(own, Record):
             waiting += [(value, getattr(right, name)) for name, value in own.fields.items()]
         elif type(own) is not type(right) or not (own is right or _are_close(own, right)):

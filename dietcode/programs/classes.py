@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dietcode.programs.dictionaries import Dictionary
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, TENSOR, TEXT, TUPLE
 
@@ -51,5 +52,5 @@ def _kinds(types: tuple[type, ...], classes: Mapping[str, type]) -> Iterator[int
     if issubclass(torch.Tensor, types):
         yield TENSOR
     for number, own in enumerate(classes.values()):
-        if issubclass(own, types):
+        if issubclass(dict if own is Dictionary else own, types):
             yield RECORD_KINDS + number

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import lists
+from dietcode.programs import dictionaries, lists
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
+from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
@@ -22,6 +23,7 @@ from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, python_call, rows_if_tensors, tensor_call
 from dietcode.programs.values_read import ValueReadError, refused_values
+from dietcode.runtime.programs.instances import find
 from dietcode.workload.text import clip
 
 _LISTS_METHODS: dict[str, Callable[..., Any]] = {
@@ -37,8 +39,11 @@ _LIST_METHODS = (*LIST_METHODS, "copy", "sort", *_LISTS_METHODS)
 _ADVICE = {
     "hasattr": "give objects the field, as None where they lack it",
     "print": "a program computes results; print them outside",
-    "dict": "allowed: dataclasses, whose fields are read by name",
-    "set": "allowed: lists, and `in`",
+    "dict": "allowed: dict(), of a dict, of a list of pairs, dict(name=value)",
+    "fromkeys": "write {key: value for key in keys}",
+    "defaultdict": "write a dict, and d.setdefault(key, [])",
+    "Counter": "write a dict, and d[key] = d.get(key, 0) + 1",
+    "set": "allowed: lists, and `in`; a dict, whose keys are in order",
 }
 _OF_TENSORS = {
     "min": "write torch.minimum, or item()",
@@ -118,13 +123,17 @@ class CallEvaluation(Evaluation):
         return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
 
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
-        args = [self._value(one) for one in node.args]
+        args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        if getattr(function, "__module__", "") == lists.__name__ and not is_of_library(self._source):
+        if function is dictionaries.of_given:
+            function = dictionaries.copied if isinstance(args[0], Dictionary) else dictionaries.made
+        if is_library(function) and not is_of_library(self._source):
             return self._library(node, ListsCall(function, tuple(zip(node.args, args, strict=True))))
         call = python_call(function, args, named, node.args)
         if call is not None:
             return self._library(node, call)
+        if any(isinstance(one, DictView) for one in args) and function not in (len, list, tuple):
+            raise self._refuse(node, "gives on what changes with a dict; write list of it")
         if is_stack(function, node):
             return self._stack(node, args, named)
         return self._applied(node, function, args, named)
@@ -176,7 +185,13 @@ class CallEvaluation(Evaluation):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         site.library = call
         changes = call.function in lists.CHANGING
-        given = [one if own is None or changes else rows_if_tensors(one) for own, one in call.given]
+        is_of_dicts = call.function.__module__ == dictionaries.__name__
+        is_kept = changes or is_of_dicts  # by the value itself
+        given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
+        given = [
+            one if own is None or is_kept else rows_if_tensors(one)
+            for (own, _), one in zip(call.given, given, strict=True)
+        ]
         parameters = self._recording.source_of(call.function).parameters
         statics = {
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
@@ -214,8 +229,12 @@ class CallEvaluation(Evaluation):
             )
         if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
             raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
-        if role == "builtin" and function is not bool and any(isinstance(one, str) for one in args):
+        if role == "builtin" and function not in (bool, find) and any(isinstance(one, str) for one in args):
             raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
+        if function is find and not dictionaries.is_key(args[1]):
+            advice = "; write .item() of it" if is_tensor(args[1]) else ""
+            what = words(kind_of(args[1]))
+            raise self._refuse(node, f"{what} as a key of a dict; allowed: {dictionaries.KEYS}{advice}")
         try:
             made = function(*args, **named)
         except (TypeError, ValueError, OverflowError) as error:
@@ -294,6 +313,8 @@ class CallEvaluation(Evaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
+        if isinstance(base, Dictionary):
+            return self._method_of_dict(node, base, args, named)
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         return self._method_of_list(node, base, args, named)
@@ -316,6 +337,22 @@ class CallEvaluation(Evaluation):
         self._set_role(node, f"list.{name}")
         return getattr(base, name)(*args)
 
+    def _method_of_dict(
+        self, node: ast.Call, base: Dictionary, args: list[Any], named: dict[str, Any]
+    ) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name = node.func.attr
+        function = dictionaries.METHODS.get((name, len(args))) if not named else None
+        if function is None:
+            allowed = dictionaries.ALLOWED
+            raise self._refuse(node, f"calls {name} of a dict with {len(args)} values; allowed: {allowed}")
+        if name == "update" and not isinstance(args[0], Dictionary):
+            function = dictionaries.with_pairs
+        found = self._of_dict(node, function, (node.func.value, base), *zip(node.args, args, strict=True))
+        if name == "update":
+            return None
+        return DictView(found) if name in dictionaries.VIEWS else found
+
     def _isinstance(self, node: ast.Call) -> bool:
         if len(node.args) != 2 or node.keywords:
             raise self._refuse(node, "isinstance takes a value and a class")
@@ -329,7 +366,7 @@ class CallEvaluation(Evaluation):
             if dataclasses.is_dataclass(one) or hasattr(one, "_fields"):
                 self._fields(node, one)
         self._set_role(node, "kinds").value = types
-        return isinstance(value, types)
+        return issubclass(dict, types) if isinstance(value, Dictionary) else isinstance(value, types)
 
     def _method_of_record(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         """Run a method of an object, of which each class may have another one."""
@@ -401,6 +438,10 @@ class CallEvaluation(Evaluation):
 
 def _plain(numbers: Any) -> Any:
     return numbers.tolist() if is_tensor(numbers) else [_plain(one) for one in numbers]
+
+
+def _is_read_as_list(value: Any, is_of_dicts: bool) -> bool:
+    return isinstance(value, DictView) or (isinstance(value, Dictionary) and not is_of_dicts)
 
 
 def is_stack(function: Any, node: ast.Call) -> bool:

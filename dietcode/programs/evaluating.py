@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import lists
+from dietcode.programs import dictionaries, lists
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
+from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
@@ -33,6 +34,7 @@ class Evaluation(ABC):
         self._source = context.source
         self._statics = Statics(context.source, context.statics)
         self._path: Path = ()
+        self._conditions: set[ast.expr] = set()  # of which the truth alone is asked
 
     def _refuse(self, node: ast.AST, what: str) -> ModelError:
         return self._source.refusal(node, what)
@@ -40,15 +42,22 @@ class Evaluation(ABC):
     def _site(self, node: ast.AST) -> Site:
         return self._context.sites.setdefault((self._path, node), Site())
 
-    def _value(self, node: ast.expr) -> Any:
+    def _value(self, node: ast.expr, is_view: bool = False) -> Any:
+        """Return the value of an expression; what ``d.items()`` gives may be one where it is read at once."""
         known, value = self._statics.find(node)
         if not known:
             run = _EXPRESSIONS.get(type(node))
             if run is None:
                 raise self._refuse(node, f"{named(node)}; allowed: {allowed_for(node)}")
             value = run(self, node)
+        if isinstance(value, DictView) and not is_view:
+            raise self._refuse(
+                node, f"keeps what {ast.unparse(node)} gives, which changes with the dict; write list of it"
+            )
         site = self._site(node)
         site.kinds.add(kind_of(value))
+        if DICT in site.kinds and len(site.kinds) > 1 and not site.kinds <= {DICT, "none"}:
+            raise self._refuse(node, "is a dict for one sample and something else for another")
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(value))
         return value
 
@@ -66,7 +75,7 @@ class Evaluation(ABC):
             if not isinstance(one, ast.Starred):
                 found.append(self._value(one))
                 continue
-            items = self._value(one.value)
+            items = self._value(one.value, is_view=True)
             if not isinstance(items, list | tuple):
                 raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists and tuples")
             found += items
@@ -76,9 +85,17 @@ class Evaluation(ABC):
         return self._value(node.body if self._truth(node.test) else node.orelse)
 
     def _bool(self, node: ast.BoolOp) -> Any:
-        stops = isinstance(node.op, ast.Or)
+        stops, is_condition = isinstance(node.op, ast.Or), node in self._conditions
         for one in node.values:
+            if is_condition:
+                self._conditions.add(one)
             value = self._value(one)
+            if isinstance(value, Dictionary) and is_condition:
+                value = bool(value)
+            elif isinstance(value, Dictionary):
+                raise self._refuse(
+                    one, "a dict in `and` or `or`; write len of it, or `is None`, or another statement"
+                )
             if self._as_truth(one, value) == stops:
                 break
         return value
@@ -108,7 +125,7 @@ class Evaluation(ABC):
 
     def _compare(self, node: ast.Compare) -> Any:
         (op,), sides = node.ops, [node.left, node.comparators[0]]  # `simplified` leaves one
-        left, right = map(self._value, sides)
+        left, right = self._value(sides[0]), self._value(sides[1], is_view=isinstance(op, ast.In))
         if isinstance(op, ast.Is | ast.IsNot):
             return is_same(left, right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
@@ -118,15 +135,19 @@ class Evaluation(ABC):
                     node.left, dict.fromkeys(members, True), False
                 )
                 return hashed(left) in members
+            if isinstance(right, Dictionary):
+                return self._of_dict(node, dictionaries.has, (sides[0], left), (sides[1], right))
             if not isinstance(right, list | tuple):
-                raise self._refuse(node, f"`in` of {words(kind_of(right))}; allowed: of lists and tuples")
+                raise self._refuse(
+                    node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples and dicts"
+                )
             return self._library(
                 node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
             )
         return self._operated(node, COMPARE[type(op)][1], [left, right], sides)
 
     def _walrus(self, node: ast.NamedExpr) -> Any:
-        value = self._value(node.value)
+        value = self._value(node.value, is_view=" " in node.target.id)  # one of our own is read at once
         self._store(node.target, value)
         return value
 
@@ -138,6 +159,8 @@ class Evaluation(ABC):
         is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
         if is_tensors:
             return self._tensors(node, function, operands)
+        if any(isinstance(one, Dictionary) for one in operands):
+            raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
         if function is operator.mul and any(isinstance(one, list) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
@@ -191,6 +214,12 @@ class Evaluation(ABC):
         at = self._indices(node.slice) if is_tensor(base) else self._value(node.slice)
         if is_tensor(base):
             return self._tensors(node, operator.getitem, [base, at])
+        return self._item(node, base, at)
+
+    def _item(self, node: ast.Subscript, base: Any, at: Any) -> Any:
+        """Return an item of a list, a tuple or a dict."""
+        if isinstance(base, Dictionary):
+            return self._of_dict(node, dictionaries.item, (node.value, base), (node.slice, at))
         if not isinstance(base, list | tuple):
             if self._site(node.value).value is not None:
                 return base[at]
@@ -315,6 +344,10 @@ class Evaluation(ABC):
                 self._store(one, own)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             base, at = self._value(target.value), self._value(target.slice)
+            if isinstance(base, Dictionary):
+                given = (target.value, base), (target.slice, at), (target, value)
+                self._of_dict(target, dictionaries.put, *given)
+                return
             if not isinstance(base, list) or isinstance(base, StackedRows):
                 raise self._refuse(target, f"writes into {words(kind_of(base))}; allowed: into lists")
             base[at] = value
@@ -330,12 +363,17 @@ class Evaluation(ABC):
             )
 
     def _truth(self, node: ast.expr) -> bool:
+        self._conditions.add(node)
         return self._as_truth(node, self._value(node))
 
     def _as_truth(self, node: ast.expr, value: Any) -> bool:
         if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)
+
+    def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
+        """Do to a dict what a function of `dictionaries` does."""
+        return self._library(node, ListsCall(function, given))
 
     def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
         for one in self._items(iterable):
@@ -359,12 +397,18 @@ class Evaluation(ABC):
                 )
             if function is range:
                 return range(*[self._value(one) for one in node.args])
+            if function is enumerate and len(node.args) == 2:
+                return list(enumerate(self._items(node.args[0]), self._value(node.args[1])))
             parts = [list(self._items(one)) for one in node.args]
             is_strict = any(self._value(one.value) for one in strict)
             return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
-        value = self._value(node)
+        value = self._value(node, is_view=True)
+        if isinstance(value, Dictionary):
+            return list(value)
         if not isinstance(value, list | tuple):
-            allowed = "range, lists, tuples, zip, enumerate and reversed of them; modules of a constant list"
+            allowed = (
+                "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
+            )
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
             raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}{rows}")
         return value

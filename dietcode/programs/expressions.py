@@ -13,6 +13,7 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
+from dietcode.programs.dictionaries import DICT
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
@@ -131,6 +132,11 @@ class ExpressionLowering(ABC):
                 found = one if found is None else self.code.emit("binary", (found, one), "+")
         return self.code.emit("list", ()) if found is None else found
 
+    def items(self, node: ast.expr) -> Value:
+        """Return the value of an expression; of a dict, its own list of its keys."""
+        value = self.value(node)
+        return self.code.emit("field", (value,), "dict_keys") if DICT in self.site(node).kinds else value
+
     def condition(self, node: ast.expr, then: Callable[[Value], None]) -> None:
         """Write a condition, and what is to be done with it."""
         then(self.truth(node))
@@ -145,6 +151,10 @@ class ExpressionLowering(ABC):
             return self.code.emit("binary", both, COMPARE[type(node.ops[0])][0])
         value = self.value(node)
         kinds = self.site(node).kinds
+        if DICT in kinds:
+            if len(kinds) > 1:
+                raise self.refuse(node, "is a dict or None as a condition; write `is None`, or len of it")
+            return self.code.emit("len", (self.code.emit("field", (value,), "dict_keys"),))
         return self.number(value, "float") if kinds and all(map(is_tensor_kind, kinds)) else value
 
     def number(self, value: Value, word: str) -> Value:

@@ -14,7 +14,8 @@ from typing import Any
 
 from dietcode.errors import DietCodeError
 from dietcode.runtime.programs.code import RECORD_KINDS
-from dietcode.runtime.programs.instances import is_same
+from dietcode.runtime.programs.instances import find, is_same
+from dietcode.runtime.programs.results import DICT_RECORD
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
@@ -37,6 +38,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "is": is_same,
+    "find": find,
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,
@@ -289,6 +291,8 @@ class FormRun:
             return tuple(map(self._given, value))
         if isinstance(value, list):
             return list(map(self._given, value))
+        if isinstance(value, Record) and value.name == DICT_RECORD[0]:
+            return dict(zip(*(self._given(value.fields[name]) for name in DICT_RECORD[1]), strict=True))
         if isinstance(value, Record):
             return Record(value.name, {name: self._given(one) for name, one in value.fields.items()})
         return _tensor(value)

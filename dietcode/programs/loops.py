@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dietcode.programs.code import Label
+from dietcode.programs.dictionaries import DICT
 from dietcode.programs.values import KnownValue, Several, Value
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
     if isinstance(node, ast.Call) and function in (enumerate, zip):
         parts = [
             _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
-            for number, one in enumerate(node.args)
+            for number, one in enumerate(node.args[:1] if function is enumerate else node.args)
         ]
         stop = parts[0][0]
         is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
@@ -214,6 +215,14 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
                 code.label(good)
             stop = code.emit("binary", (stop, many), "min")
         items = [item for _, item in parts]
+        if function is enumerate and len(node.args) == 2:
+            code.write(f" begin {mark}", lowering.value(node.args[1]))
+
+            def counted(at: Value) -> Value:
+                number = code.emit("binary", (code.read(f" begin {mark}"), at), "+")
+                return Several((number, items[0](at)))
+
+            return KnownValue(0), stop, KnownValue(1), counted
         if function is enumerate:
             return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
         return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
@@ -222,7 +231,9 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
         if start != KnownValue(0) or step != KnownValue(1):
             raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
         return code.emit("binary", (stop, KnownValue(1)), "-"), KnownValue(-1), KnownValue(-1), item
-    value = lowering.value(node)
+    value = lowering.items(node)
+    if DICT in lowering.site(node).kinds:  # whose keys may be others in the loop
+        value = code.emit("as", (value,), "list")
     name = f" over {mark}"
     code.write(name, value)
     stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))

@@ -131,6 +131,9 @@ class FunctionLowering(CallLowering):
                 known = tuple(self.code.emit("get", (value, KnownValue(at))) for at in range(many))
             for one, own in zip(target.elts, known, strict=True):
                 self.store(one, own)
+        elif isinstance(target, ast.Subscript) and self.site(target).role == "library":  # of a dict
+            given = self.value(target.value), self.value(target.slice), value
+            self.code.emit("call", given, self.callee(target))
         elif isinstance(target, ast.Subscript):
             base, at = self.value(target.value), self.value(target.slice)
             self.code.emit("put", (base, at, value), writes=0)

@@ -11,10 +11,11 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dietcode.programs import lists
 from dietcode.programs import module as marks
+from dietcode.programs.dictionaries import is_library
 from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.sources import FunctionSource, is_module, is_tensor
+from dietcode.runtime.programs.instances import find
 
 BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Add: ("+", operator.add),
@@ -46,7 +47,7 @@ MATH: dict[Callable[..., Any], str] = {
     own: own.__name__ for own in (math.sqrt, math.exp, math.log, math.floor, math.ceil)
 }
 LIST_METHODS = ("append", "pop")
-BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, *MATH)
+BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
 _LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
 
@@ -92,8 +93,8 @@ def is_users_module(function: Any) -> bool:
 
 
 def is_users(function: Any) -> bool:
-    """Whether a function's text is the user's or of `lists`, and not that of another installed package."""
-    if getattr(function, "__module__", "") == lists.__name__:
+    """Whether a function's text is the user's or the library's, and not that of another installed package."""
+    if is_library(function):
         return True
     try:
         file = inspect.getsourcefile(function) or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from dietcode.programs import lists
+from dietcode.programs import dictionaries, lists
 from dietcode.programs.statements import (
     Outside,
     assigned,
@@ -90,6 +90,13 @@ class _Simplification(ast.NodeTransformer):
             made: ast.AST = self.visit(_mapped(node, word))
             return made
         self.generic_visit(node)
+        if word == "enumerate" and [one.arg for one in node.keywords] == ["start"] and len(node.args) == 1:
+            return call(node, node.func, node.args[0], node.keywords[0].value)
+        if word in ("dict", "next"):
+            return _made_dict(node) if word == "dict" else _first(node)
+        return self._of_whole(node, word)
+
+    def _of_whole(self, node: ast.Call, word: str) -> ast.AST:
         if word not in _WHOLE or not node.args:
             return self._divided(node) if word == "divmod" and len(node.args) == 2 else node
         given = node.args[0]
@@ -186,6 +193,36 @@ class _Simplification(ast.NodeTransformer):
             found += made if isinstance(made, list) else [made]
         return found
 
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        """``{k: v, **d}`` -> a dict of the pair (k, v) that gets what d has, too."""
+        self.generic_visit(node)
+        found: ast.expr | None = None
+        rows: list[ast.expr] = []
+        for key, value in zip([*node.keys, None], [*node.values, None], strict=True):
+            if key is not None and value is not None:
+                rows.append(at(value, ast.Tuple([key, value], ast.Load())))
+                continue
+            if rows or found is None:
+                found = _with_pairs(node, found, rows)
+                rows = []
+            if value is not None:
+                found = call(node, constant(dictionaries.united), found, value)
+        assert found is not None  # the last one begins a dict
+        return found
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
+        """``(*a, b)`` -> ``tuple([*a, b])``."""
+        self.generic_visit(node)
+        has_stars = any(isinstance(one, ast.Starred) for one in node.elts)
+        if not has_stars or not isinstance(node.ctx, ast.Load):
+            return node
+        return call(node, "tuple", at(node, ast.List(node.elts, ast.Load())))
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
+        pair = at(node, ast.Tuple([node.key, node.value], ast.Load()))
+        rows: ast.expr = self.visit(at(node, ast.ListComp(pair, node.generators)))
+        return call(node, constant(dictionaries.made), rows)
+
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(node)
         return _renamed(node)
@@ -253,6 +290,40 @@ def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]
     high = ends.upper or at(node, ast.Constant(_FAR))
     made = call(node, constant(lists.splice), target.value, low, high, load(node, "others"))
     return [assigned(node, "others", value), at(node, ast.Expr(made))]
+
+
+def _with_pairs(node: ast.AST, found: ast.expr | None, rows: list[ast.expr]) -> ast.expr:
+    """Return a dict of pairs, or another one with them."""
+    given = at(node, ast.List(rows, ast.Load()))
+    if found is None:
+        return call(node, constant(dictionaries.made), given)
+    return call(node, constant(dictionaries.with_pairs), found, given)
+
+
+def _made_dict(node: ast.Call) -> ast.expr:
+    """Return ``dict()`` of a dict, of pairs or of names; with other arguments it stays, and is refused."""
+    if len(node.args) == 1 and not node.keywords:
+        (given,) = node.args
+        if isinstance(given, ast.GeneratorExp):
+            given = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
+        elif _is_looped(given):
+            given = call(given, "list", given)
+        return call(node, constant(dictionaries.of_given), given)
+    if node.args or any(one.arg is None for one in node.keywords):
+        return node
+    rows = [
+        at(one, ast.Tuple([at(one, ast.Constant(one.arg)), one.value], ast.Load())) for one in node.keywords
+    ]
+    return _with_pairs(node, None, [*rows])
+
+
+def _first(node: ast.Call) -> ast.expr:
+    """Return ``next(iter(x))``, which fails for an empty x; anything else stays, and is refused."""
+    given = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
+    if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:
+        return node
+    return at(node, ast.Subscript(call(node, "list", given.args[0]), at(node, ast.Constant(0)), ast.Load()))
 
 
 def _is_looped(node: ast.expr) -> bool:

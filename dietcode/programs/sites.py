@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dietcode.programs import lists
+from dietcode.programs.dictionaries import is_library
 from dietcode.programs.kinds import Kind
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.sources import FunctionSource
@@ -68,8 +68,8 @@ class Context:
 
 
 def is_of_library(source: FunctionSource) -> bool:
-    """Whether a function is one of `lists`, of which each line is compiled, reached or not."""
-    return bool(source.function.__module__ == lists.__name__)
+    """Whether a function is one of `lists` or `dictionaries`, of which each line is compiled."""
+    return is_library(source.function)
 
 
 class Recorder(Protocol):
@@ -97,11 +97,9 @@ ALLOWED = (
 
 
 _ADVICE: dict[type, str] = {
-    ast.Try: "test before what may fail, by `if`",
-    ast.Dict: "a dict that the file has as a constant; in a program a dataclass, or two lists",
-    ast.DictComp: "a dict that the file has as a constant; in a program a dataclass, or two lists",
-    ast.Set: "a list, and `in`",
-    ast.SetComp: "a list, and `in`",
+    ast.Try: "a test before what may fail, as `if key in d`; a function may return None instead of raising",
+    ast.Set: "a list, and `in`; or a dict, whose keys are in order",
+    ast.SetComp: "a list, and `in`; or a dict, whose keys are in order",
     ast.JoinedStr: "texts that the program has, which are compared; make others of its result, outside",
     ast.Lambda: "a lambda as the key of sorted, min and max, and in map and filter; else a function by def",
     ast.Match: "patterns of values, of classes with named fields, of lists and tuples, names and _",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.programs import lists
+from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.module import MarkedBlock
 from dietcode.programs.sources import is_module, is_tensor
 
@@ -166,7 +167,7 @@ def python_call(
     nodes : sequence of expression
         Where `args` are in the text.
     """
-    if named or not args or not isinstance(args[0], list | tuple):
+    if named or not args or not isinstance(args[0], list | tuple | Dictionary):
         return None
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known = {sum: lists.added if is_of_tensors else lists.total, min: lists.smallest, max: lists.largest}

@@ -37,6 +37,9 @@ class FunctionWriter(Protocol):
     def value(self, node: ast.expr) -> Value:
         """Write an expression; returns its value."""
 
+    def items(self, node: ast.expr) -> Value:
+        """Write an expression; returns its value, or the keys of a dict."""
+
     def store(self, target: ast.expr, value: Value) -> None:
         """Assign a value."""
 

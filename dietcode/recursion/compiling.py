@@ -15,6 +15,7 @@ from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
 from dietcode.models.compiling import CompileResult, Options, PlanChoice, compile_plan
 from dietcode.models.planning import ModelPlan
+from dietcode.models.schedule_rows import schedule_rows
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.schedules import RecursionSchedule
 from dietcode.recursion.trials import fastest_plan, plan_by_counts, plans_of
@@ -84,20 +85,10 @@ def compile_recursion(
 
     def chosen(plans: Sequence[ModelPlan], folders: Sequence[Path]) -> ModelPlan:
         plan = fastest_plan(model, plans, folders)
-        on_event(Event("select", schedules_text(plan.facts), 1, 1))
+        words = "; ".join(row.text for row in schedule_rows(plan.facts))
+        on_event(Event("select", f"schedules: {words}", 1, 1))
         return plan
 
     is_here = engine is None or isinstance(engine, LocalMachine)
     choice = PlanChoice(chosen if is_here else None, plan_by_counts)
     return compile_plan(planned, weights, folder, options, engine, on_event, keep_weights, choice)
-
-
-def schedules_text(facts: Mapping[str, Any]) -> str:
-    """Return which schedule of a recursion is kept, and what all of them took, as one line."""
-    rows = facts["schedules"]
-    times = (
-        f"{row['schedule']} {row['multiply_adds']} multiplications"
-        + ("" if row["secs"] is None else f", {1e3 * row['secs']:.3g} ms")
-        for row in rows
-    )
-    return f"{facts['schedule']} of {'; '.join(times)}"

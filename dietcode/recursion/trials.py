@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.graph.recursive_model import RecursiveModel
+from dietcode.measure.turns import interleave
 from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.planning import plan_recursion, schedules_of
@@ -20,7 +20,6 @@ from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.structure import Structure
 
 _ROUNDS = 9  # of which the median counts
-_ROUND_SECS = 0.05  # of the calls of one schedule in a round
 _WORTH_IT = 0.75  # of the multiplications that a refactored recursion may have, where nothing is timed
 
 
@@ -85,6 +84,8 @@ def plan_by_counts(plans: Sequence[ModelPlan]) -> ModelPlan:
 def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Sequence[Path]) -> ModelPlan:
     """Return the plan whose bundle takes the least time for a call; its facts have all seconds.
 
+    ``schedules_disturbed`` is among them where something else ran beside the readings, repeated ones too.
+
     Parameters
     ----------
     model : RecursiveModel
@@ -100,28 +101,14 @@ def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Seq
     structure = _structure_of(tried_structure(model.samples, model.cells.children, model.max_nodes))
     loaded = [load_recursion(folder, None, None, None) for folder in folders]
     x = loaded[0].random_inputs(structure)
-    secs = timed_in_turns([partial(one, structure, x) for one in loaded])
-    rows = [row | {"secs": round(own, 9)} for row, own in zip(plans[0].facts["schedules"], secs, strict=True)]
-    return _with_schedules(plans[int(np.argmin(secs))], rows)
-
-
-def timed_in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
-    """Return the median seconds of each of several calls, which take turns."""
-    numbers = []
-    for call in calls:
-        call()
-        begin = time.perf_counter()
-        call()
-        numbers.append(max(1, min(200, int(_ROUND_SECS / max(time.perf_counter() - begin, 1e-7)))))
-    readings = np.empty((_ROUNDS, len(calls)))
-    for turn in range(_ROUNDS):
-        for at, (call, number) in enumerate(zip(calls, numbers, strict=True)):
-            call()  # its threads and caches are warm
-            begin = time.perf_counter()
-            for _ in range(number):
-                call()
-            readings[turn, at] = (time.perf_counter() - begin) / number
-    return [float(one) for one in np.median(readings, axis=0)]
+    given = plans[0].facts["schedules"]
+    calls = {row["schedule"]: partial(one, structure, x) for row, one in zip(given, loaded, strict=True)}
+    timings = interleave(calls, _ROUNDS)
+    rows = [row | {"secs": round(timings[row["schedule"]], 9)} for row in given]
+    found = _with_schedules(plans[int(np.argmin([row["secs"] for row in rows]))], rows)
+    if timings.disturbed is None:
+        return found
+    return replace(found, facts=found.facts | {"schedules_disturbed": timings.disturbed})
 
 
 def _with_schedules(plan: ModelPlan, rows: Sequence[Mapping[str, Any]]) -> ModelPlan:

@@ -15,10 +15,10 @@ from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected, mak
 import dietcode
 from dietcode.bench.compare import bench, spread
 from dietcode.bench.operator import Operator, matmul_plan
-from dietcode.bench.turns import interleave, take_turns
 from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.library.build import library_files
+from dietcode.measure.turns import interleave, take_turns
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
@@ -191,9 +191,9 @@ def test_instances_are_spread_over_the_range(total: int, wanted: int) -> None:
 
 
 def test_paths_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dietcode.bench.disturbance._PAUSE_SECS", 0.0)
-    monkeypatch.setattr("dietcode.bench.turns.WARM_SECS", 0.0)
-    monkeypatch.setattr("dietcode.bench.turns.BATCH_SECS", 1e-9)
+    monkeypatch.setattr("dietcode.measure.disturbance._PAUSE_SECS", 0.0)
+    monkeypatch.setattr("dietcode.measure.turns.WARM_SECS", 0.0)
+    monkeypatch.setattr("dietcode.measure.turns.BATCH_SECS", 1e-9)
     heard: list[str] = []
     secs = interleave({"a": lambda: heard.append("a"), "b": lambda: heard.append("b")}, rounds=4)
     assert set(secs) == {"a", "b"} and all(value > 0 for value in secs.values())

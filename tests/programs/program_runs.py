@@ -239,6 +239,11 @@ def assert_same(found: Any, wanted: Any, of_tensors: bool = False) -> None:
         assert len(found) == len(wanted)
         for own, right in zip(found, wanted, strict=True):
             assert_same(own, right, of_tensors)
+    elif isinstance(wanted, dict):
+        assert type(found) is dict
+        assert list(found) == list(wanted)  # in their order, too
+        for key, right in wanted.items():
+            assert_same(found[key], right, of_tensors)
     elif hasattr(wanted, "dtype"):
         if wanted.ndim == 0 and not wanted.is_floating_point():
             assert int(found) == int(wanted)

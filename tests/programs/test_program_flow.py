@@ -207,8 +207,43 @@ def test_an_instance_fails_alone_with_its_line() -> None:
 # ---- What is refused ----
 
 
-def with_dict(n: int) -> Any:
-    return {"a": n}
+def with_float_as_key(x: float) -> Any:
+    return {x: 1}
+
+
+def with_tensor_as_key(x: Any) -> Any:
+    found = {}
+    found[x] = 1
+    return found
+
+
+def with_view_of_dict(n: int) -> Any:
+    found = {n: 1}
+    keys = found.keys()
+    found[n + 1] = 2
+    return list(keys)
+
+
+def with_view_given_on(n: int) -> Any:
+    return longest({n: 1}.items())
+
+
+def longest(items: Any) -> Any:
+    return len(items)
+
+
+def with_dict_or_another(n: int) -> Any:
+    found = {n: 1} if n else {}
+    return found or {2: 3}
+
+
+def with_dicts_compared(n: int) -> Any:
+    return {n: 1} == {1: n}
+
+
+def with_dict_or_none(n: int) -> Any:
+    found = {n: 1} if n else None
+    return 1 if found else 2
 
 
 KEYS, NAMES = {"a": 1}, ["a"]
@@ -378,7 +413,21 @@ def with_unknown_name(n: int) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
-    "a dict": (with_dict, [1], "dict `{'a': n}`; allowed: a dict that the file has as a constant"),
+    "a float as a key": (with_float_as_key, [1.5], "float as a key of a dict; allowed: whole numbers, bools"),
+    "a tensor as a key": (with_tensor_as_key, [torch.tensor(1)], "a key of a dict; allowed"),
+    "a view of a dict": (
+        with_view_of_dict,
+        [1],
+        "keeps what found.keys() gives, which changes with the dict",
+    ),
+    "a view that is given on": (
+        with_view_given_on,
+        [1],
+        "gives on what changes with a dict; write list of it",
+    ),
+    "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
+    "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
+    "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
     "a text that is made": (with_text, [1], "allowed: texts that the program has, which are compared"),
     "texts that are added": (with_texts_added, ["a"], "computes with texts; allowed: ==, !="),
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
@@ -392,7 +441,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
         "has __post_init__; allowed: dataclasses without",
     ),
     "a maximum of tensors": (with_maximum, [torch.ones(())], "write torch.maximum, or item()"),
-    "try": (with_try, [1], "try"),
+    "try": (with_try, [1], "a test before what may fail, as `if key in d`; a function may return None"),
     "print": (with_print, [1], "calls 'print'; a program computes results"),
     "a set": (with_set, [1], "set"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),

@@ -16,10 +16,12 @@ from dietcode.programs.recording import Recording
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
-import everyday_programs  # noqa: E402  (it needs PyTorch)
+import dict_programs  # noqa: E402  (it needs PyTorch)
+import everyday_programs  # noqa: E402
 import further_programs  # noqa: E402
 import idiomatic_programs  # noqa: E402
 import plain_programs  # noqa: E402
+import searching_programs  # noqa: E402
 import varied_programs  # noqa: E402
 
 PROGRAMS: dict[str, Any] = {
@@ -28,11 +30,15 @@ PROGRAMS: dict[str, Any] = {
     **further_programs.PROGRAMS,
     **idiomatic_programs.PROGRAMS,
     **plain_programs.PROGRAMS,
+    **dict_programs.PROGRAMS,
+    **searching_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {
     *("beam_free_search", "chart_parser", "hierarchical_documents", "mutual_recursion", "neural_modules"),
     *("several_dtypes", "sequence_to_sequence", "variants_by_methods", "usual_attention"),
+    *("best_splits", "alpha_beta", "penalised_text", "hops_of_retrieval", "neighbours", "cheapest_path"),
+    *("checked_draft", "adaptive_steps", "likeliest_tags", "clusters", "transition_parser", "cached_answers"),
 }
 
 

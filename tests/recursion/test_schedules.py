@@ -15,11 +15,12 @@ from small_libraries import files_of, make_parts
 import dietcode
 from dietcode.graph.recursive_model import RecursiveModel
 from dietcode.graph.samples import Samples, levels_of
+from dietcode.measure.turns import Timings
 from dietcode.recursion import trials
 from dietcode.recursion.exporting import export_cells
 from dietcode.recursion.planning import plan_recursion, schedules_of
 from dietcode.recursion.schedules import SCHEDULES, RecursionSchedule, multiply_adds_of, tried_structure
-from dietcode.recursion.trials import plan_by_counts, plans_of, timed_in_turns
+from dietcode.recursion.trials import plan_by_counts, plans_of
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 from forgetting_cells import CHILDREN, WORDS, H, X, forgetting  # noqa: E402
@@ -106,14 +107,6 @@ def test_what_a_trial_runs_on() -> None:
     assert multiply_adds_of(shown, {"leaf": 0, "first": 1, "cell": 7}, skips_leaves=False) == 1
 
 
-def test_readings_take_turns() -> None:
-    order: list[str] = []
-    secs = timed_in_turns([lambda: order.append("a"), lambda: order.append("b" * 1000)])
-    assert len(secs) == 2 and min(secs) > 0
-    turns = "".join(one[0] for one in order)
-    assert turns.index("b") < turns.rindex("a")
-
-
 _FILE = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -154,12 +147,14 @@ def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> An
 def test_the_fastest_is_kept(
     fastest: int, compiled: Any, inside: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def timed(calls: Any) -> list[float]:
-        for call in calls:
+    def timed(calls: Any, rounds: int) -> Timings:
+        for call in calls.values():
             call()
-        return [1e-3 + 1e-3 * (at != fastest) for at in range(len(calls))]
+        timings = Timings({name: 1e-3 + 1e-3 * (at != fastest) for at, name in enumerate(calls)})
+        timings.disturbed = "others" if fastest else None
+        return timings
 
-    monkeypatch.setattr(trials, "timed_in_turns", timed)
+    monkeypatch.setattr(trials, "interleave", timed)
     bundle, _, recursion = compiled()
     report = json.loads((bundle / "report.json").read_text())
     rows = report["schedules"]
@@ -167,7 +162,10 @@ def test_the_fastest_is_kept(
     assert report["schedule"] == rows[fastest]["schedule"]
     assert [row["secs"] for row in rows] == [1e-3 + 1e-3 * (at != fastest) for at in range(3)]
     shown = inside("inspect", bundle).stdout
-    assert f"{report['schedule']}: 1 ms" in shown and shown.count(", kept") == 1
+    assert (
+        ("timed beside others" in shown) == (report.get("schedules_disturbed") is not None) == bool(fastest)
+    )
+    assert f"{report['schedule']}, kept: 1 ms" in shown and shown.count(", kept") == 1
     assert f"{report['node_bytes']} bytes for a node" in shown
     model = dietcode.load(bundle)
     structure = random_structure(3, 60, CHILDREN, is_dag=True)

@@ -121,6 +121,7 @@ static int make_tuple(Decoder *d, int64_t number) {
 
 static int fill(const Decoder *d, int64_t n) {
   const int64_t *words = d->words + d->begins[n], *items = words + 2;
+  if (d->kinds[n] == K_RECORD && PyDict_Check(d->made[n])) return 0; /* when all that is in it is there */
   PyObject *names = d->kinds[n] == K_RECORD ? PyTuple_GetItem(PyTuple_GetItem(d->records, words[0]), 1) : NULL;
   for (int64_t k = 0; k < words[1]; k++) {
     PyObject *item = value_of(d, items + 2 * k), *name = names ? PyTuple_GetItem(names, k) : NULL;
@@ -139,12 +140,32 @@ static int fill(const Decoder *d, int64_t n) {
   return 0;
 }
 
+/* A dict of the lists that are its record's fields. */
+static int fill_dict(const Decoder *d, int64_t n) {
+  const int64_t *words = d->words + d->begins[n];
+  PyObject *lists[2] = {NULL, NULL};
+  int status = words[1] == 2 ? 0 : -1;
+  for (int k = 0; k < 2 && status == 0; k++)
+    if (!(lists[k] = value_of(d, words + 2 + 2 * k))) status = -1;
+  Py_ssize_t count = status == 0 ? PyList_Size(lists[0]) : -1;
+  if (count < 0) status = -1;
+  for (Py_ssize_t i = 0; i < count && status == 0; i++) {
+    PyObject *key = PyList_GetItem(lists[0], i), *value = PyList_GetItem(lists[1], i);
+    status = key && value ? PyDict_SetItem(d->made[n], key, value) : -1;
+  }
+  Py_XDECREF(lists[0]), Py_XDECREF(lists[1]);
+  if (status != 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a dict without two fields");
+  return status;
+}
+
 static PyObject *all_of(Decoder *d, int64_t num_roots) {
   if (find_objects(d, num_roots) != 0 || make_shells(d) != 0) return NULL;
   for (int64_t n = d->num_objects - 1; n >= 0; n--) /* inner ones mostly have larger numbers */
     if (d->kinds[n] == K_TUPLE && !d->made[n] && make_tuple(d, n) != 0) return NULL;
   for (int64_t n = 0; n < d->num_objects; n++)
     if (d->kinds[n] != K_TUPLE && fill(d, n) != 0) return NULL;
+  for (int64_t n = 0; n < d->num_objects; n++)
+    if (d->kinds[n] == K_RECORD && PyDict_Check(d->made[n]) && fill_dict(d, n) != 0) return NULL;
   PyObject *found = PyList_New(num_roots);
   for (int64_t i = 0; i < num_roots && found; i++) {
     PyObject *value = value_of(d, d->words + 2 * i);

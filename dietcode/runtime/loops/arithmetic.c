@@ -225,8 +225,35 @@ static FailureKind on_floats(int32_t op, double a, double b, Value *out) {
   }
 }
 
+/* What Python's dicts may find again: no number that equals none, and nothing that changes. */
+static int is_key(const Value *v, int nested) {
+  if (v->kind != V_TUPLE) return v->kind == V_NONE || v->kind == V_BOOL || v->kind == V_INT || v->kind == V_TEXT;
+  if (nested == MAX_NESTED) return 0;
+  for (int64_t i = 0; i < v->object->length; i++)
+    if (!is_key(&v->object->items[i], nested + 1)) return 0;
+  return 1;
+}
+
+/* Where the first item is that equals a key, or -1. */
+static FailureKind find(const Value *list, const Value *key, Value *out) {
+  if (list->kind != V_LIST || !is_key(key, 0)) return F_KINDS;
+  const Value *items = list->object->items;
+  for (int64_t at = 0; at < list->object->length; at++) {
+    int result = 0;
+    if (key->kind == items[at].kind && key->kind != V_TUPLE) {
+      result = key->kind == V_NONE || key->i == items[at].i;
+    } else {
+      FailureKind problem = equal(&items[at], key, 0, &result);
+      if (problem) return problem;
+    }
+    if (result) return give_int(out, at);
+  }
+  return give_int(out, -1);
+}
+
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out) {
   int result = 0;
+  if (op == B_FIND) return find(a, b, out);
   if (op == B_IS) return give_bool(out, is_same(a, b));
   if (op == B_EQ || op == B_NE) {
     FailureKind problem = equal(a, b, 0, &result);

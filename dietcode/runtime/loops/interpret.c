@@ -4,7 +4,7 @@
 #include <string.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
-enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, MAX_OPERANDS = 64, NUM_KINDS = 16 /* records follow */ };
+enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, ITEMS_A_STEP = 16, MAX_OPERANDS = 64, NUM_KINDS = 16 /* records follow */ };
 static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
 /* ---- Limits ---- */
@@ -190,6 +190,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
           break;
         }
         failure.a = i->c, failure.b = a->kind, failure.c = b->kind;
+        if (i->c == B_FIND && a->kind == V_LIST) { /* long lists count for more: limits are looked at in time */
+          int64_t steps = a->object->length / ITEMS_A_STEP;
+          budget = steps < budget ? budget - steps : 1;
+        }
         problem = apply_binary(w, i->c, a, b, &r[i->d]);
         break;
       }

@@ -45,7 +45,7 @@ typedef enum {
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG } Unary;
 typedef enum {
   B_ADD, B_SUB, B_MUL, B_DIV, B_FLOOR, B_MOD, B_POW, B_MIN, B_MAX, B_EQ, B_NE, B_LT, B_LE, B_GT, B_GE, B_IS,
-  B_AND, B_OR, B_XOR, B_SHIFT_LEFT, B_SHIFT_RIGHT
+  B_AND, B_OR, B_XOR, B_SHIFT_LEFT, B_SHIFT_RIGHT, B_FIND
 } Binary;
 
 /* What ends an instance; `a`, `b` and `c` of a Failure say more. */

@@ -54,6 +54,7 @@ UNARY = (
 BINARY = (
     *("+", "-", "*", "/", "//", "%", "**", "min", "max", "==", "!=", "<", "<=", ">", ">=", "is"),
     *("&", "|", "^", "<<", ">>"),
+    "find",  # where the first item is that equals a key, or -1
 )
 SEQUENCES = {"tuple": 5, "list": 6}  # as the machine numbers kinds
 RECORD_KINDS = 16  # the kind of a record is this and its number

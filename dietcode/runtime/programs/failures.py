@@ -69,6 +69,10 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
     if operation == "unary":
         return f"{UNARY[a]} of {_KINDS[b]}; allowed: numbers"
     if operation == "binary":
+        if BINARY[a] == "find":
+            return (
+                f"{_KINDS[c]} as a key of a dict; allowed: whole numbers, bools, texts, None, tuples of them"
+            )
         return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
     if operation == "else":
         return f"the truth of {_KINDS[b]}; allowed: of numbers, lists, tuples and None"

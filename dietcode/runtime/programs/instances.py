@@ -158,7 +158,8 @@ class InstanceEncoder:
             return RECORD, 0, None, False
         if is_sequence:
             return LIST if isinstance(value, list) else TUPLE, 0, None, False
-        records = [f"objects as {name}({', '.join(fields)})" for name, fields in self._plan.records]
+        own = [one for one in self._plan.records if one[0] != "dict"]  # which no instance has
+        records = [f"objects as {name}({', '.join(fields)})" for name, fields in own]
         allowed = ", ".join(["numbers", "texts", "lists", "tuples", "tensors", *records])
         raise TensorError(f"a {cls.__name__}; allowed: {allowed}")
 
@@ -306,6 +307,11 @@ def has_own_attributes(cls: type, names: Iterable[str]) -> bool:
 def is_same(left: Any, right: Any) -> bool:
     """Return ``left is right`` of values of a program; members of an Enum are texts there."""
     return left is right or (isinstance(left, str) and left == right)
+
+
+def find(items: Sequence[Any], key: Any) -> int:
+    """Return where the first item is that equals a key, or -1."""
+    return next((at for at, own in enumerate(items) if own == key), -1)
 
 
 def plain_value(value: Any) -> bool | int | float | str | None:

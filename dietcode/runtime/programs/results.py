@@ -18,6 +18,7 @@ from dietcode.runtime.tensors import aligned_empty
 if TYPE_CHECKING or CompiledCall is not None:
     from dietcode.runtime import compiled_call
 
+DICT_RECORD = ("dict", ("dict_keys", "dict_values"))  # name and fields of the record that is a dict
 TYPE_SHIFT = 8  # of a tensor's type beside its kind
 
 
@@ -42,7 +43,9 @@ class ResultDecoder:
         self._plan = plan
         self._in_c = in_c and CompiledCall is not None
         self._classes = [
-            dataclasses.make_dataclass(name if name.isidentifier() else "Record", fields, eq=False)
+            dict
+            if (name, tuple(fields)) == DICT_RECORD
+            else dataclasses.make_dataclass(name if name.isidentifier() else "Record", fields, eq=False)
             for name, fields in plan.records
         ]
         fields = (tuple(map(sys.intern, names)) for _, names in plan.records)
@@ -90,8 +93,12 @@ class ResultDecoder:
                 return number if kind == INT else bool(number)
             return objects[kind, number] if (kind, number) in objects else made(kind, number)
 
-        made = self._maker(words, objects, value)
-        return [value(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
+        dicts: list[tuple[dict[Any, Any], list[Any]]] = []  # filled when all that is in them is there
+        made = self._maker(words, objects, value, dicts)
+        found = [value(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
+        for own, (keys, values) in dicts:
+            own.update(zip(keys, values, strict=True))
+        return found
 
     def _objects(self, words: array[int], at: int) -> dict[Any, Any]:
         """Return where each object's words begin, by its number; made objects join by kind and number."""
@@ -102,7 +109,11 @@ class ResultDecoder:
         return found
 
     def _maker(
-        self, words: array[int], objects: dict[Any, Any], value: Callable[[int, int], Any]
+        self,
+        words: array[int],
+        objects: dict[Any, Any],
+        value: Callable[[int, int], Any],
+        dicts: list[tuple[dict[Any, Any], list[Any]]],
     ) -> Callable[[int, int], Any]:
         def items_of(number: int) -> list[tuple[int, int]]:
             at = objects[number]
@@ -120,7 +131,8 @@ class ResultDecoder:
                 if key not in objects and key[0] == LIST:
                     objects[key] = []
                 elif key not in objects and key[0] == RECORD:
-                    objects[key] = object.__new__(self._classes[words[objects[key[1]]]])
+                    cls = self._classes[words[objects[key[1]]]]
+                    objects[key] = {} if cls is dict else object.__new__(cls)
                 if inner:
                     stack += inner
                     continue
@@ -130,6 +142,8 @@ class ResultDecoder:
                     objects.setdefault(key, tuple(filled))
                 elif key[0] == LIST:
                     objects[key][:] = filled
+                elif isinstance(objects[key], dict):
+                    dicts.append((objects[key], filled))
                 else:
                     names = self._plan.records[words[objects[key[1]]]][1]
                     objects[key].__dict__.update(zip(names, filled, strict=True))

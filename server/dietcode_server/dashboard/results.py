@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from dietcode.bench.disturbance import undisturbed_of
 from dietcode.errors import NotFoundError
+from dietcode.measure.disturbance import undisturbed_of
 from dietcode.runtime.manifest import CODE
 from dietcode.workload.stops import cut_off_by
 from dietcode.workload.text import clip

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
 from dietcode.graph.samples import Samples, levels_of, read_samples
+from dietcode.models.schedule_rows import ScheduleRow, schedule_rows
 from dietcode.recursion.level_runs import KernelRuns, kernel_runs
 from dietcode.runtime.manifest import DISPATCH, RECURSION, REPORT
 from dietcode_server.store import blobs, libraries
@@ -88,6 +89,11 @@ class StructureView:
     radius: float
     rows: list[dict[str, Any]]
     report: dict[str, Any]
+
+    @property
+    def schedules(self) -> list[ScheduleRow]:
+        """Those that were tried, where there were several."""
+        return schedule_rows(self.report)
 
     @property
     def width(self) -> float:

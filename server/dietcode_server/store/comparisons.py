@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import and_, delete, insert, select
 from sqlalchemy.orm import Session
 
-from dietcode.bench.disturbance import undisturbed_of
+from dietcode.measure.disturbance import undisturbed_of
 from dietcode_server.store.tables import ComparisonRow, DispatchRow
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,38 @@ def test_two_numbers(sign: str) -> None:
     wrong = [(pair, own, right) for pair, own in zip(pairs, results, strict=True)
              if not alike(own, right := in_python(PYTHON[sign], *pair))]  # fmt: skip
     assert wrong == []
+
+
+def test_a_key_among_others() -> None:
+    program = load(function("f", 2, [["binary", 2, "find", 0, 1], ["return", 2]]))
+    keys = [
+        None,
+        False,
+        True,
+        0,
+        1,
+        2,
+        -1,
+        2**62,
+        "",
+        "a",
+        "b",
+        (),
+        (1,),
+        (1, "a"),
+        (1, (None, "b")),
+        (True, 2),
+    ]
+    draw = random.Random(2)
+    pairs = [(draw.sample(keys, draw.randrange(len(keys))), draw.choice(keys)) for _ in range(300)]
+    pairs += [([1.0, 0.0, 2.5], 1), ([[1], 1], 1), ([(1.0, "a")], (1, "a"))]
+    right = [next((at for at, one in enumerate(items) if one == key), -1) for items, key in pairs]
+    assert program(pairs) == right
+    assert min(right) == -1 and max(right) > 0
+    unfit = [([1.0], 1.0), ([1], [1]), ([1], (1, 2.0)), ((1,), 1), (1, 1)]
+    for one in program(unfit, errors="return"):
+        assert isinstance(one, ProgramError)
+        assert "as a key of a dict; allowed: whole numbers" in str(one)
 
 
 @pytest.mark.parametrize("word", SINGLE)

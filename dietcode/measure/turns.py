@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.bench.disturbance import Machine, machine_of, settle, spread_of_readings, undisturbed
+from dietcode.measure.disturbance import Machine, machine_of, settle, spread_of_readings, undisturbed
 
 # After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
 # then shares a core with them and takes twice as long. So each path waits until the process is idle, and gets
@@ -27,7 +27,7 @@ class Timings(dict[str, float]):
     spread : float
         The largest median over the fastest reading of its path.
     disturbed : str or None
-        Why they must not become figures, see `dietcode.bench.disturbance`; None where they may.
+        Why they must not become figures, see `dietcode.measure.disturbance`; None where they may.
     """
 
     spread: float = 1.0
