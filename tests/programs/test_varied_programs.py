@@ -33,6 +33,8 @@ PROGRAMS: dict[str, Any] = {
 LONG = {
     *("beam_free_search", "chart_parser", "hierarchical_documents", "mutual_recursion", "neural_modules"),
     *("several_dtypes", "sequence_to_sequence", "variants_by_methods", "usual_attention"),
+    *("mv_rnn", "nested_rnn"),  # as in examples/programs
+    *("attention_decoder", "teacher_forcing", "gated_graph", "module_called_with_decisions"),
 }
 
 
