@@ -18,11 +18,14 @@ import pytest
 from hypothesis import settings
 from skip_summary import say_skips
 from taking_turns import begin_elsewhere, say_collected
+from threadpoolctl import threadpool_limits
 
 from dietcode.lean import import_less_of_tvm
 
 # Servers with tokens run jobs also where no kernel confines them; the tests of that unset it.
 os.environ.setdefault("DIETCODE_SERVE_UNCONFINED_JOBS", "1")
+# Threads of TVM that have done their part look for more for a tenth of a second; others here have some.
+os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
 import_less_of_tvm()  # as every command does; it takes TVM longer than all the rest of it
 os.fsync = lambda _: (
     None
@@ -52,7 +55,7 @@ _GROUPS = {
 }
 _LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
 
-settings.register_profile("short", max_examples=50, deadline=None)
+settings.register_profile("short", max_examples=30, deadline=None)
 settings.register_profile("long", max_examples=300, deadline=None)
 settings.load_profile("long" if _LONG else "short")
 # Reasons that nobody can install away: rights, a kernel, a processor.
@@ -86,6 +89,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     seconds, which took four of them.
     """
     say_collected(session.config)
+    threadpool_limits(1, "blas")  # NumPy's threads wait awake, too, and products here are small
     gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 50, 1000)

@@ -8,7 +8,7 @@ from small_libraries import built
 
 from benchmarks.company import CALLS, Bar, bars, told
 from benchmarks.company_calls import tiny_calls
-from benchmarks.company_rounds import ROUNDS, in_slices, in_turns, measure
+from benchmarks.company_rounds import ROUNDS, bursts, in_slices, in_turns, measure
 
 FIGURES = {
     "alone": {"gflops_torch", "of_tvm", "torch_of_tvm"},
@@ -18,9 +18,17 @@ FIGURES = {
 BESIDE_A_PARTNER = {"of_alone", "control", "partner", "partner_gflops", "partner_of_alone", "partner_control"}
 
 
-@pytest.mark.parametrize("situation", ROUNDS)
-def test_a_situation_is_measured(situation: str) -> None:
+# On request alone, and as "torch" but for what is beside it.
+LONG = {"compiled", "intel"}
+
+
+@pytest.mark.parametrize(
+    "situation", [pytest.param(one, marks=pytest.mark.long if one in LONG else ()) for one in ROUNDS]
+)
+def test_a_situation_is_measured(situation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
+    if ROUNDS[situation] is not bursts:  # of which few may be short enough to be counted
+        monkeypatch.setattr("benchmarks.company_rounds._SLICES", 1)  # each waits until threads sleep
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
     assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER)}
     assert all(value > 0 for value in row.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from child_processes import gone
 from needs import needs_nvrtc, of_extra
 
 from benchmarks.gpu.pack import write_pack
@@ -119,10 +121,12 @@ def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_kill
     deadline = time.monotonic() + 600
     while len(lines_of(records)) < 3 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    group = {process.pid, *steps_of(process.pid)}
+    group = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for one in group:  # as a machine that is taken back: all at once
-        os.kill(one, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
     process.wait()
+    assert gone(group)
     before = lines_of(records)
     assert 3 <= len(before) < len(TILES) + 2
     assert not archive.exists()
@@ -152,19 +156,6 @@ def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_kill
     again = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
     assert again.stdout.splitlines() == [f"small-dense: is in {place}", "two: is done"]
     assert lines_of(records) == after
-
-
-def steps_of(process: int) -> list[int]:
-    """Processes that it began, and those that these began."""
-    found: list[int] = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == process:
-            found += [int(status.parent.name), *steps_of(int(status.parent.name))]
-    return found
 
 
 def assert_chosen_as_elsewhere(spec: Any, results: Path) -> None:

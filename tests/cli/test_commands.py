@@ -278,14 +278,14 @@ def test_bench_as_a_table_and_its_errors(tmp_path: Path, inside: Any) -> None:
         assert len(done.stdout.splitlines()) == 5
     done = inside("bench", built("dense"), "--vs", "cublas", "--json")
     refused(done, 2, "cublas", "numpy, torch")
-    done = dietcode(
+    done = inside(
         "bench", built("dense"), "--instances", 1, "--rounds", 1, "--json", "-o", tmp_path / "no" / "file"
     )
     refused(done, 1, "cannot be written")
 
 
 def test_targets_as_json(inside: Any) -> None:
-    done = dietcode("targets", "--json")
+    done = inside("targets", "--json")
     assert done.returncode == 0 and done.stderr == "", done.stderr
     facts = {row["kind"]: row for row in json.loads(done.stdout)}
     assert facts["llvm"]["build"] is True and facts["llvm"]["measure"] is True and facts["llvm"]["mcpu"]

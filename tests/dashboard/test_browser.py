@@ -31,7 +31,7 @@ def test_screenshots_are_taken(page: Any, server: Any) -> None:
     assert page.viewport_size == {"width": 1440, "height": 900}
 
 
-@pytest.mark.sampled(keep=5)
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize(
     ("script", "said"),
     [

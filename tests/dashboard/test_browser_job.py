@@ -165,6 +165,7 @@ def test_older_entries_come_below_and_the_log_is_filtered(page: Page, worker: Fa
     expect(rows).to_contain_text("8x16: 97 GFLOP/s")
 
 
+@pytest.mark.long
 def test_the_chart_takes_the_colours_of_the_scheme(page: Page, worker: FakeWorker) -> None:
     worker.start()
     worker.tell("measure", "8x16: 97 GFLOP/s", done=1, total=2, best_gflops=97.0)

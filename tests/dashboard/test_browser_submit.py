@@ -120,6 +120,7 @@ def test_a_mark_is_at_its_characters_whatever_stands_before_them(page: Any, serv
     assert selected(editor) == "'🙂<b>'"
 
 
+@pytest.mark.long
 def test_a_text_that_is_no_yaml_is_marked_too(page: Any, server: Any) -> None:
     editor = open_editor(page)
     editor.fill(editor.input_value().replace("output:", "name: twice\noutput:"))
@@ -239,6 +240,7 @@ def test_what_the_server_refuses_is_said_and_the_text_stays(page: Any, server: A
     expect(page.get_by_role("button", name="Submit")).to_be_enabled()
 
 
+@pytest.mark.long
 def test_examples_are_a_click_away(page: Any, server: Any) -> None:
     editor = open_editor(page, "/submit")
     page.get_by_text("Start from an example").click()

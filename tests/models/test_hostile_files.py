@@ -95,6 +95,7 @@ def test_what_it_leaves_is_a_graph_or_one_error(
     assert len(str(raised.value)) <= 2000 and str(raised.value).isprintable()
 
 
+@pytest.mark.long  # as a name above, by another file that it leaves; each is read by a child
 @LANDLOCK
 def test_what_it_says_gives_no_orders_to_a_terminal(tmp_path: Path) -> None:
     code = "import os; path = os.environ['TMPDIR'] + '/refusal'; "

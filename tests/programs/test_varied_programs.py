@@ -39,6 +39,8 @@ LONG = {
     *("several_dtypes", "sequence_to_sequence", "variants_by_methods", "usual_attention"),
     *("best_splits", "alpha_beta", "penalised_text", "hops_of_retrieval", "neighbours", "cheapest_path"),
     *("checked_draft", "adaptive_steps", "likeliest_tags", "clusters", "transition_parser", "cached_answers"),
+    *("mv_rnn", "nested_rnn"),  # as in examples/programs
+    *("attention_decoder", "teacher_forcing", "gated_graph", "module_called_with_decisions"),
 }
 
 
