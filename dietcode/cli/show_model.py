@@ -160,7 +160,7 @@ def show_model_times(record: Mapping[str, Any]) -> None:
         rows.append(("on the host", row["operator"], str(row["calls"]), share, secs, "-", "-", "-", "-"))
     title = f"{size or 'One shape'}: a call takes {record['secs'] * 1e3:.3f} ms"
     caption = (
-        "ms: in a call of the model; vendor: of the same calls; ratio: in turns with it, above 1 it is slower"
+        "ms: in a call of the model; vendor: of the same calls; ratio: in turns, above 1 the vendor is slower"
     )
     print_table(columns, rows, title=title, caption=caption)
     reasons = [one["disturbed"] for one in (record, *record["parts"]) if one["disturbed"]]

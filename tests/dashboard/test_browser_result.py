@@ -180,6 +180,18 @@ def test_a_map_of_two_variables(page: Page, two_variables: Job) -> None:
         assert [value[2] for value in shown["data"]] == data[figure]
 
 
+def test_what_is_chosen_before_the_data_came_is_drawn(page: Page, two_variables: Job) -> None:
+    held: list[Any] = []
+    page.route("**/result.json*", held.append)
+    with page.expect_request("**/result.json*"):
+        page.goto(f"/jobs/{two_variables.id}")
+    page.locator("[data-colour]").select_option("f_pad")
+    held[0].continue_()
+    page.locator("[data-chart=map][data-drawn]").wait_for()
+    data = page.request.get(str(page.locator("[data-result]").get_attribute("data-src"))).json()
+    assert [value[2] for value in series(page, "map")["instances"]["data"]] == data["f_pad"]
+
+
 def test_a_category_can_be_looked_at_alone(page: Page, two_variables: Job) -> None:
     data = open_result(page, two_variables.id)
     page.get_by_text("Instances as a table").click()

@@ -110,11 +110,15 @@ def test_trees_of_inputs_and_outputs() -> None:
     ("positional", "keyword", "message"),
     [
         (((A, [B]), None), {}, "named: missing; the model takes argument 0, argument 1, named"),
-        (((A, [B]), None), {"named": {"d": C}}, "given dict; allowed: a dictionary of c"),
-        (((A, [B]), None), {"named": C}, "given ndarray; allowed: a dictionary of c"),
-        (((A, B), None), {"named": {"c": C}}, "given ndarray; allowed: a list of 1"),
+        (((A, [B]), None), {"named": {"d": C}}, "named: given dict; allowed: a dictionary of c"),
+        (((A, [B]), None), {"named": C}, "named: given ndarray; allowed: a dictionary of c"),
+        (((A, B), None), {"named": {"c": C}}, "argument 0: given ndarray; allowed: a list of 1"),
         (((A,), None), {"named": {"c": C}}, "argument 0: given tuple of 1; allowed: a tuple of 2"),
-        (((A, [B]), A), {"named": {"c": C}}, "given a value where the model was exported with None"),
+        (
+            ((A, [B]), A),
+            {"named": {"c": C}},
+            "argument 1: given a value where the model was exported with None",
+        ),
         (
             ((A, [B]), None),
             {"named": {"c": C}, "more": C},

@@ -300,7 +300,8 @@ export class ShapeMap {
     const known = shown ? items.filter((item) => item.value[2] !== null) : items;
     const values = items.map((item) => item.value[2]).filter((value) => value !== null);
     const name = (variable, gap) => ({ name: data.variables[variable], nameLocation: "middle", nameGap: gap });
-    const drawn = { type: isGrid ? "heatmap" : "scatter", symbol: "rect", symbolSize: cells.length > 2000 ? 4 : cells.length > 300 ? 7 : 12 };
+    const size = (count) => (count > 2000 ? 4 : count > 300 ? 7 : 12); // few that are known among many stand out
+    const drawn = { type: isGrid ? "heatmap" : "scatter", symbol: "rect" };
     const [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
     return {
       title: shown && { text: shown.name, left: "center", bottom: 26, textStyle: { ...text(), fontWeight: 400 } },
@@ -330,13 +331,15 @@ export class ShapeMap {
         {
           name: "instances",
           ...drawn,
+          symbolSize: size(known.length),
+          z: 3,
           data: known,
           progressive: 4000,
           label: { show: isGrid && !shown && cells.length <= 400, fontSize: 10, formatter: ({ value }) => String(value[2]) },
           emphasis: { itemStyle: { borderColor: token("--text"), borderWidth: 1.5 } },
         },
         // Of these the figure is not known: they are there, without a colour of the scale.
-        { name: "unknown", ...drawn, data: unknown.map((item) => ({ ...item, value: [...item.value.slice(0, 2), 0], itemStyle: { color: token("--line"), opacity: 0.4 } })) },
+        { name: "unknown", ...drawn, symbolSize: size(cells.length), data: unknown.map((item) => ({ ...item, value: [...item.value.slice(0, 2), 0], itemStyle: { color: token("--line"), opacity: 0.4 } })) },
       ],
     };
   }

@@ -19,7 +19,17 @@ function begin() {
 async function show(root) {
   const [library, data] = await Promise.all([echarts(root.dataset.echarts), ask(root.dataset.src)]);
   if (!root.isConnected) return;
-  const state = { category: null, pinned: null, log: false, colour: "category", x: 0, y: 1, pin };
+  const controls = root.querySelector("[data-controls]");
+  const chosen = (name, usual) => controls.querySelector(`[data-${name}]`)?.value ?? usual; // maybe before the data came
+  const state = {
+    category: null,
+    pinned: null,
+    log: controls.querySelector("[data-log]").checked,
+    colour: chosen("colour", "category"),
+    x: Number(chosen("axis=x", 0)),
+    y: Number(chosen("axis=y", 1)),
+    pin,
+  };
   const box = (name) => root.querySelector(`[data-chart="${name}"]`);
   const main = box("map") ? new ShapeMap(library, box("map"), data, state) : new Assignment(library, box("assignment"), data, state);
   if (box("trade-off")) drawTradeOff(library, box("trade-off"), data, (index) => choose(root, index, data));
@@ -49,7 +59,7 @@ async function show(root) {
     window.htmx.ajax("GET", `${table.dataset.path}${only}`, { target: table, swap: "outerHTML" });
   });
 
-  root.querySelector("[data-controls]").addEventListener("change", ({ target }) => {
+  controls.addEventListener("change", ({ target }) => {
     if (target.matches("[data-log]")) state.log = target.checked;
     if (target.matches("[data-colour]")) state.colour = target.value;
     if (target.matches("[data-axis]")) {
