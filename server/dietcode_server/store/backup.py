@@ -242,8 +242,10 @@ def _check_backup(file: Path, path: Path) -> None:
             f"{file}: no backup of dietcode: it has the {others[0]} {clip(others[1])}; "
             "give what `dietcode db backup` wrote"
         )
-    if found != "ok" or strays is not None:
-        raise _damaged(file, str(found) if found != "ok" else f"rows of {strays[0]} refer to none")
+    if found != "ok":
+        raise _damaged(file, str(found))
+    if strays is not None:
+        raise _damaged(file, f"rows of {strays[0]} refer to none")
     if len(versions) != 1:
         raise _damaged(file, f"it names {len(versions)} schemas")
 
