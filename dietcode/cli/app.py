@@ -34,8 +34,8 @@ from dietcode.cli.token import token_app
 from dietcode.cli.trust import trust
 from dietcode.cli.worker import worker
 from dietcode.cli.yank import yank
-from dietcode.errors import DietCodeError, RequestError
-from dietcode.workload.text import printable
+from dietcode.errors import DietCodeError, LibraryError, RequestError
+from dietcode.workload.text import one_line, printable
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -166,24 +166,24 @@ def inspect(
 
     Categories, dispatch rule, sizes; of a whole model its parts.
     """
-    from dietcode.cli.show import show_library
-    from dietcode.runtime.manifest import (
-        DISPATCH,
-        REPORT,
-        is_bundle,
-        is_program,
-        is_recursion,
-        read_json,
-        read_manifest,
-    )
+    from dietcode.runtime.manifest import has_parts
     from dietcode.runtime.signed import signed_manifest
 
     signed_manifest(folder)
     if header is not None:
         _write_header(folder, header)
-    if is_bundle(folder) or is_recursion(folder) or is_program(folder):
-        _inspect_model(folder, as_json)
-        return
+    show = _inspect_model if has_parts(folder) else _inspect_library
+    try:
+        show(folder, as_json)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"{folder}: reports what cannot be shown: {one_line(what)}") from error
+
+
+def _inspect_library(folder: Path, as_json: bool) -> None:
+    from dietcode.cli.show import show_library
+    from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
+
     manifest = read_manifest(folder)
     report, dispatch = read_json(folder / REPORT), read_json(folder / DISPATCH)
     if as_json:

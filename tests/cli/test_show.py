@@ -126,6 +126,47 @@ def test_no_text_of_a_library_gives_orders_to_a_terminal(
     assert tried > 60
 
 
+def test_no_value_of_a_report_gives_more_than_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its publisher may have signed any: it is shown, or refused in one line, and no traceback comes."""
+    folder, refused = copy_of("dense", tmp_path / "dense"), 0
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    monkeypatch.setattr(sys, "argv", ["dietcode", "inspect", str(folder)])
+    for file in ("report.json", "dispatch.json"):
+        right = json.loads((folder / file).read_bytes())
+        for way in values(right):
+            for odd in (None, -1, 1 << 70, 1e308, "x\x1b[31m", [], {"": None}):
+                wrong = json.loads(json.dumps(right))
+                inside = wrong
+                for name in way[:-1]:
+                    inside = inside[name]
+                inside[way[-1]] = odd
+                (folder / file).write_text(json.dumps(wrong))
+                files = manifest["files"] | {file: facts((folder / file).read_bytes())}
+                rewrite_manifest(folder, files=files)
+                try:
+                    run()
+                except SystemExit as stop:
+                    assert stop.code == 1, (way, odd)
+                    said = capsys.readouterr().err
+                    assert said.count("\n") == 1 and said.strip().isprintable(), (way, odd, said)
+                    refused += 1
+                assert "\x1b" not in "".join(capsys.readouterr()), (way, odd)
+        (folder / file).write_text(json.dumps(right))
+    assert refused > 20
+
+
+def values(inside: Any) -> Iterator[tuple[Any, ...]]:
+    """Where the values of a document are, lists and mappings among them; of a list the first alone."""
+    named = inside.items() if isinstance(inside, dict) else enumerate(inside[:1])
+    for name, one in named:
+        yield (name,)
+        if isinstance(one, dict | list):
+            for below in values(one):
+                yield (name, *below)
+
+
 def test_targets_are_shown_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     show_targets([{"kind": "llvm", "reason": HOSTILE, "build": True, "measure": False}])
     assert HOSTILE in capsys.readouterr().out

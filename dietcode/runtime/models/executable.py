@@ -30,6 +30,7 @@ from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import DTYPES, TensorType
 from dietcode.runtime.models.flow import BranchStep, LoopStep, all_steps, read_flow
+from dietcode.workload.text import one_line
 
 FORMAT = "dietcode-model/1"
 ALIGNMENT = 64  # of storages, in bytes
@@ -173,7 +174,7 @@ def read_executable(data: Mapping[str, Any]) -> Executable:
         return _read(data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"model.json: describes no model: {' '.join(what.split())[:120]}") from error
+        raise LibraryError(f"model.json: describes no model: {one_line(what, 120)}") from error
 
 
 def _read(data: Mapping[str, Any]) -> Executable:

@@ -321,7 +321,7 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
                     given = f"{array.dtype}{list(array.shape)}"
                     raise LibraryError(f"{path}: {name} is {given}; allowed: {type_}")
                 found[name] = np.ascontiguousarray(array).reshape(shape)
-    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # a dtype that NumPy has not
+    except (SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:  # odd dtypes, shapes
         raise LibraryError(f"{path}: cannot be read: {one_line(str(error))}") from error
     return found
 

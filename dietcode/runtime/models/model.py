@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import TensorError
+from dietcode.errors import DietCodeError, LibraryError, TensorError
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json, sha256_file
@@ -24,6 +24,7 @@ from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import accept_torch
+from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
@@ -133,6 +134,8 @@ class Model(Reopened):
         ShapeError
             A shape, a relation between shapes or a range is not the model's; or a position in an input lies
             outside of the tensor that it is a position in.
+        LibraryError
+            The bundle describes steps that do not fit together.
         """
         given = flatten_arguments(self.executable.signature, positional, keyword)
         outputs = self.flat_call([given[name] for name in self.executable.inputs])
@@ -211,6 +214,11 @@ class Model(Reopened):
         try:
             program = self._programs[beside_torch] or self._program(beside_torch)
             return run(workplace.prepared(program, binding), arrays)
+        except DietCodeError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+            what = one_line(f"{type(error).__name__}: {error}")
+            raise LibraryError(f"{self.folder}: a step cannot be computed: {what}") from error
         finally:
             self._free.append(workplace)
 

@@ -27,6 +27,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from keyword import iskeyword
 from typing import Any
 
 from dietcode.errors import LibraryError
@@ -43,6 +44,7 @@ from dietcode.runtime.models.executable import (
 from dietcode.runtime.programs.code import FunctionCode, Surroundings, read_function, whole
 from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
 from dietcode.runtime.recursion.plan import ReadingRule, written_by
+from dietcode.workload.text import one_line
 
 FORMAT = "dietcode-program/1"
 _ROWS, _TABLE = Extent.of("B"), Extent.of("T")
@@ -162,7 +164,11 @@ def read_program(data: Mapping[str, Any]) -> ProgramPlan:
         return _read(data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"program.json: describes no program: {' '.join(what.split())[:160]}") from error
+        raise LibraryError(f"program.json: describes no program: {one_line(what, 160)}") from error
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not iskeyword(text)
 
 
 def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
@@ -181,6 +187,9 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         (str(one["name"]), tuple(map(str, _listed(one, "fields")))) for one in _listed(data, "records")
     )
     names = tuple(map(str, _listed(data, "names")))
+    for name, fields in records:
+        if len(set(fields)) < len(fields) or not all(map(_is_name, fields)):
+            raise ValueError(f"fields {fields} of {name[:40]}")
     if len(records) * len(names) > _MOST_FIELDS:
         raise ValueError(f"{len(records)} records and {len(names)} names")
     constants = tuple(_constant(one) for one in _listed(data, "constants"))
@@ -188,6 +197,9 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         constants = (*constants, "")
     lookups = tuple(lookup_of(one, constants) for one in data.get("lookups", ()))
     weights, values = read_types(data["weights"]), read_types(data["values"])
+    for extent in (extent for type_ in weights.values() for extent in type_.shape):
+        if extent.constant < 0:
+            raise ValueError(f"an extent of {extent.constant}")
     load = _read_load(_listed(data, "blocks"))
     fixed = {name for step in load for name in step.results} | set(weights)
     blocks = tuple(

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from dietcode.errors import LibraryError
@@ -50,6 +51,7 @@ from dietcode.runtime.models.executable import (
     read_types,
 )
 from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
+from dietcode.workload.text import one_line
 
 FORMAT = "dietcode-recursion/1"
 PHASES = ("before", "leaf", "cell", "first")  # in the order of their numbers in a program
@@ -201,9 +203,7 @@ def read_recursion(data: Mapping[str, Any]) -> RecursionDescription:
         return _read(data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise LibraryError(
-            f"recursion.json: describes no recursion: {' '.join(what.split())[:120]}"
-        ) from error
+        raise LibraryError(f"recursion.json: describes no recursion: {one_line(what, 120)}") from error
 
 
 def _read(data: Mapping[str, Any]) -> RecursionDescription:
@@ -326,6 +326,14 @@ def _check_kernel(found: RecursionDescription, phase: int, step: KernelStep, kno
         raise ValueError("a step writes a value twice")
     for one in (*reads, *step.results):
         _check_size(found, phase, one)
+    for one in step.arguments.values():
+        if one.value in found.constants:
+            given = [extent.constant for extent in one.shape]
+            if (
+                min(given, default=0) < 0
+                or prod(given) != found.constant_type(one.value).num_elements.constant
+            ):
+                raise ValueError(f"{one.value[:40]!r} as {given}")
     for extent in step.variables.values():
         linear(extent)
 

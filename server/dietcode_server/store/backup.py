@@ -224,7 +224,7 @@ def _check_backup(file: Path, path: Path) -> None:
         with closing(sqlite3.connect(path)) as given:
             given.execute("PRAGMA trusted_schema = OFF")
             others = given.execute(_NO_TABLES).fetchone()
-            found = "ok" if others else given.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            found = "ok" if others else next(given.execute("PRAGMA integrity_check(1)"))[0]
             names = {name for (name,) in given.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             strays = given.execute("PRAGMA foreign_key_check").fetchone() if others is None else None
             has_versions = others is None and _VERSION_TABLE in names

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from hand_recursions import H, bundle, chain, gated, tree_lstm, words, write_rec
 from safetensors.numpy import save
 
 import dietcode
+from dietcode.cli.app import run
 from dietcode.errors import LibraryError
 from dietcode.runtime import manifest
 from dietcode.runtime.manifest import is_bundle, is_recursion, pretty_json
@@ -60,6 +62,11 @@ def changed(make: Any, path: str, value: Any) -> dict[str, Any]:
         (gated, "cell/0/arguments/P/shape", ["N", 2, H], "'P' as ['N', '2', '16']"),
         (gated, "cell/0/arguments/left/shape", ["N"], "'child0' as ['N']"),
         (gated, "before/0/results/0/shape", ["B", 3, H], "'P' as ['B', '3', '16']"),
+        (gated, "cell/0/arguments/V/shape", [H, H + 1], "'V' as [16, 17]"),
+        (gated, "cell/0/arguments/V/shape", [-H, -H], "'V' as [-16, -16]"),
+        (gated, "cell/0/arguments/V/shape", [], "'V' as []"),
+        (gated, "cell/0/arguments/V/shape", ["B", H], "B is no constant"),
+        (words, "first/0/arguments/L/shape", [10, -1], "'L' as [10, -1]"),
         (gated, "values/P/shape", [2 * H, "N"], "'P' is float32[32, N], which has no row for each node"),
         (gated, "cell/0/arguments/H/shape", ["T//2", H], "of N, B and T"),
         (gated, "cell/0/variables/M", "L", "an extent L; allowed: of N, B and T"),
@@ -168,6 +175,56 @@ def test_rows_that_a_table_does_not_have(make: Any, path: str, value: Any, tmp_p
         return
     with pytest.raises(LibraryError, match=r"recursion.json: 0\d reads rows of '\w+' at '\w+'$"):
         dietcode.load(folder)
+
+
+_REPORT = {
+    "parts": [{"digest": "00", "kind": "block", "operator": "cell", "calls": 1,
+               "flops_at_most": 1, "code_bytes": 1}],
+    "dimensions": {}, "inputs": {}, "outputs": [], "num_weights": 0, "weight_bytes": 0,
+    "kernels": {"cell": 1}, "num_operators": 1, "num_calls": 1, "host_operators": {},
+    "schedule": "usual",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [
+        (_REPORT, None),
+        ({"parts": []}, 1),
+        (_REPORT | {"schedules": 5}, 1),
+        (_REPORT | {"schedules": [{}]}, 1),
+        (_REPORT | {"schedules": [{"schedule": "x", "secs": "soon", "multiply_adds": 1, "kernels": 1}]}, 1),
+        (_REPORT | {"node_bytes": [], "workspace_bytes": {}}, 1),
+        (_REPORT | {"multiply_adds": None}, 1),
+        (
+            _REPORT
+            | {"schedules": [{"schedule": "\x1b[31mx", "secs": 1e300, "multiply_adds": "", "kernels": {}}]},
+            None,
+        ),
+    ],
+)
+def test_a_report_is_shown_or_refused_in_one_line(
+    report: dict[str, Any],
+    status: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "reported"
+    shutil.copytree(bundle(chain), folder)
+    given = json.loads((folder / "manifest.json").read_text())
+    (folder / "report.json").write_bytes(pretty_json(report))
+    given["files"]["report.json"] = manifest.file_facts(pretty_json(report))
+    (folder / "manifest.json").write_bytes(pretty_json(given))
+    monkeypatch.setattr(sys, "argv", ["dietcode", "inspect", str(folder)])
+    if status is None:
+        run()
+    else:
+        with pytest.raises(SystemExit) as stop:
+            run()
+        assert stop.value.code == status
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and err.count("\n") == bool(status)
 
 
 def test_libraries_that_are_not_listed(tmp_path: Path) -> None:

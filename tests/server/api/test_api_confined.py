@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from dietcode import confinement
 from dietcode.confinement import landlock
 from dietcode.errors import RequestError
 from dietcode_server.process import check_confined, unconfined
@@ -37,6 +39,24 @@ def test_others_jobs_are_not_run_unconfined(database: Database, tmp_path: Path) 
     assert "\n" not in str(raised.value)
     check_confined(Settings(data_dir=tmp_path, unconfined_jobs=True), database)
     check_confined(Settings(data_dir=tmp_path, jobs=False), database)
+
+
+def test_jobs_are_run_where_only_a_compilers_signals_are_open(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary user without namespaces, on a kernel before 6.12: that is said, and no more."""
+    monkeypatch.setattr(landlock, "version", lambda: 5)
+    monkeypatch.setattr(confinement, "can_separate", lambda: False)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    settings = Settings(data_dir=tmp_path)
+    with database.write() as session:
+        tokens.create(session, "alice", ["read"], None)
+    (line,) = unconfined(settings)
+    assert "send signals" in line
+    check_confined(settings, database)
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    with pytest.raises(RequestError, match="send signals"):
+        check_confined(settings, database)
 
 
 def test_secrets_among_programs_are_said(
