@@ -24,12 +24,11 @@ from packed import Pack
 
 from dietcode.cost_model.cuda.waves import CudaCounts, Spread, WaveLaw, fit_sweep
 from dietcode.dispatcher.orders import one_order
-from dietcode.dispatcher.rule import fit_rule
-from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
+from dietcode.dispatcher.sample import FittingSample, best_rule
+from dietcode.dispatcher.select import Objective, select_categories
 from dietcode.errors import TuningError
 from dietcode.target.multiprocessor import Multiprocessor
 
-_SMOOTHING = 0.005  # as `dietcode.tuner.assembly` has it
 _COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 
 
@@ -98,9 +97,10 @@ class FromCounts:
         if not facts["exhaustive"] or len(facts["variables"]) > 1:
             return numbers, selection.assignment, "best"
         bindings = counts["bindings"]
-        smoothed = smooth_assignment(chosen, bindings, selection.assignment, tolerance=_SMOOTHING)
+        sample = FittingSample(bindings, chosen, selection.assignment, counts["weights"])
+        divisors = sorted({multiple for one in own for multiple in one["multiples"]}, reverse=True)
         try:
-            rule = fit_rule(tuple(facts["variables"]), bindings, smoothed, chosen, counts["weights"])
+            rule = best_rule(tuple(facts["variables"]), sample, divisors)
         except ImportError:  # scikit-learn, for more runs of a category than a rule has leaves
             return numbers, selection.assignment, "best"
         return numbers, rule.predict(bindings), "rule"

@@ -31,7 +31,7 @@ from dietcode.workload.instances import Instances, largest_instance, make_instan
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/3"
+FORMAT = "dietcode-gpu-pack/4"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -193,6 +193,7 @@ def candidate_facts(
             for f in functions
         ],
         "block": symbols.index(tile.symbol),
+        "multiples": [one.multiple for one in classes_of(problem, tile)[:-1]],
         "blocks": [symbols.index(one.symbol(tile)) for one in classes_of(problem, tile)],
         "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},
     }
@@ -235,7 +236,7 @@ def write_pack(
             if isinstance(cubin, DietCodeError):
                 yield f"{tile.name}: {cubin}"
                 continue
-            known = facts_of(cubin, problem, [tile], tile.name)
+            known = facts_of(cubin, problem, [tile], tile.name, target)
             if any(facts.stack_bytes for facts in known.values()):
                 yield f"{tile.name}: spills"
                 continue

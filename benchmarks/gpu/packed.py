@@ -12,7 +12,7 @@ from typing import Any
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
-FORMAT = "dietcode-gpu-pack/3"
+FORMAT = "dietcode-gpu-pack/4"
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative

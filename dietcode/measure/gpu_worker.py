@@ -128,7 +128,7 @@ class GpuWorker:
         tiles = [recipe.micro_kernel]
         try:
             cubin = compile_cubin(cuda_text(recipe.problem, tiles, recipe.target), recipe.target)
-            kernels = facts_of(cubin, recipe.problem, tiles, recipe.micro_kernel.name)
+            kernels = facts_of(cubin, recipe.problem, tiles, recipe.micro_kernel.name, recipe.target)
         except (CandidateError, TuningError) as error:
             return BuildResult.failed(str(error))
         spilled = max(facts.stack_bytes for facts in kernels.values())

@@ -8,7 +8,7 @@ stands in the record of the device.
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dietcode.errors import TargetError
@@ -26,7 +26,7 @@ ARCHS: dict[str, Multiprocessor] = {
     "sm_86": Multiprocessor(1536, 16, 100 * KIB, 99 * KIB, _AMPERE),
     "sm_89": Multiprocessor(1536, 24, 100 * KIB, 99 * KIB, (*_AMPERE, "float8")),
     "sm_90": _HOPPER,
-    "sm_90a": _HOPPER,
+    "sm_90a": replace(_HOPPER, has_wgmma=True),
     "sm_100": _HOPPER,
 }
 """Architectures that code is generated for; ``sm_90a`` is ``sm_90`` with more, which later ones lack."""

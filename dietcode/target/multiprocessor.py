@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 WARP = 32
 """Threads that run in step."""
+WARPGROUP = 4 * WARP
+"""Threads that multiply together with ``wgmma.mma_async``."""
 KIB = 1 << 10
 
 
@@ -27,6 +29,8 @@ class Multiprocessor:
         Shared memory that the system takes for each block, and the unit of allocation, in bytes.
     tensor_dtypes : tuple of str
         What its tensor cores multiply with ``mma.sync``.
+    has_wgmma : bool
+        Whether warpgroups multiply from shared memory, with ``wgmma.mma_async``.
     """
 
     max_threads: int
@@ -40,6 +44,7 @@ class Multiprocessor:
     max_registers_per_thread: int = 255
     register_unit: int = 256
     max_threads_per_block: int = 1024
+    has_wgmma: bool = False
 
     @property
     def max_warps(self) -> int:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
     TargetError
         The compiler is not installed, or knows no such architecture.
     CandidateError
-        The text is refused; the first error is in the message.
+        The text is refused; the first error is in the message. Or products on tensor cores were serialized.
     TuningError
         The result is not machine code, or took longer than ten minutes.
     """
@@ -157,6 +158,7 @@ def compile_here(text: str, flags: Sequence[str], form: str) -> bytes:
             )
         if result != ok:
             raise CandidateError(f"nvrtc: {_first_error(_log(nvrtc, program))}")
+        _refuse_serialized(_log(nvrtc, program))
         _, size = getattr(nvrtc, f"nvrtcGet{form}Size")(program)
         buffer = b" " * size
         getattr(nvrtc, f"nvrtcGet{form}")(program, buffer)
@@ -170,6 +172,22 @@ def _log(nvrtc: Any, program: Any) -> str:
     buffer = b" " * size
     nvrtc.nvrtcGetProgramLog(program, buffer)
     return bytes(buffer).decode(errors="replace").rstrip("\0")
+
+
+def _refuse_serialized(log: str) -> None:
+    """Refuse code whose products on tensor cores wait for each other, which the assembler says in the log.
+
+    Its remarks C7510 to C7519 are about that: instructions are serialized, or it has injected waits of its
+    own. They are no errors, but such code is wrong about when its accumulators may be used.
+
+    Raises
+    ------
+    CandidateError
+        One of them is in the log.
+    """
+    lines = [line for line in log.splitlines() if re.search(r"\(C751\d\)", line)]
+    if lines:
+        raise CandidateError(f"nvrtc: {lines[0].strip()[:_MAX_MESSAGE]}")
 
 
 def _first_error(log: str) -> str:

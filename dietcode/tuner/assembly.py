@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.orders import one_order
-from dietcode.dispatcher.rule import Rule, by_remainder, fit_rule, regret
-from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
+from dietcode.dispatcher.rule import Rule, regret
+from dietcode.dispatcher.sample import FittingSample, best_rule
+from dietcode.dispatcher.select import Objective, select_categories
 from dietcode.dispatcher.table import dispatch_table
 from dietcode.library.parts import Parts
 from dietcode.measure.records import Records
@@ -29,38 +29,11 @@ from dietcode.workload.spec import Spec
 if TYPE_CHECKING:
     from dietcode.backends.protocol import Backend
 
-BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
 _FIRST = 1000.0  # how many times more the instances that selection bounded weigh
 _PART = 4096
-_SMOOTHING = 0.005  # an instance may lose this much so that the rule stays short
-
-
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """Shapes that the rule is fitted on, and its largest size.
-
-    Attributes
-    ----------
-    throughput : float64 [num_points, num_categories]
-        FLOP/s of the chosen micro-kernels.
-    best : int64 [num_points]
-    max_leaves : int or None
-        None for as many as `fit_rule` allows.
-    """
-
-    bindings: IntArray
-    throughput: FloatArray
-    best: IntArray
-    weights: FloatArray
-    max_leaves: int | None
-
-    def of(self, chosen: BoolArray) -> _Sample:
-        """Return some of the shapes."""
-        points = self.bindings[chosen], self.throughput[chosen], self.best[chosen], self.weights[chosen]
-        return _Sample(*points, self.max_leaves)
 
 
 def assemble(
@@ -140,7 +113,7 @@ def choose(task: Task, fitted: Fitted, size: FileSize, divisors: Sequence[int] =
 
     chosen = fitted.throughput[:, list(selection.chosen)]
     sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
-    rule = _best_rule(spec.variables, sample, divisors)
+    rule = best_rule(spec.variables, sample, divisors)
     assignment = rule.predict(instances.bindings)
     losses = regret(assignment, chosen, instances.weights)
     unseen = _unseen_regret(spec, instances, sample, rule, predict)
@@ -155,14 +128,14 @@ def _fitting_sample(
     chosen: FloatArray,
     best: IntArray,
     predict: Callable[[IntArray], FloatArray],
-) -> _Sample:
+) -> FittingSample:
     """Return all instances where they are exhaustive; otherwise those, and many that selection did not see.
 
     Half of a point's weight is its probability and half is the same for all, so that rare small shapes count.
     Under ``max_loss`` the instances that selection bounded weigh more than all others.
     """
     if instances.exhaustive:
-        return _Sample(instances.bindings, chosen, best, instances.weights, None)
+        return FittingSample(instances.bindings, chosen, best, instances.weights, None)
     more = further_instances(spec)
     bindings = np.concatenate([instances.bindings, more.bindings])
     weights = np.concatenate([instances.weights * len(instances), more.weights * len(more)]) / len(bindings)
@@ -170,7 +143,7 @@ def _fitting_sample(
     weights = (weights + 1 / len(bindings)) / 2
     if spec.objective.max_loss is not None:
         weights[: len(instances)] *= _FIRST
-    return _Sample(
+    return FittingSample(
         bindings,
         np.concatenate([chosen, further]),
         np.concatenate([best, further.argmax(axis=1)]),
@@ -184,40 +157,10 @@ def further_instances(spec: Spec) -> Instances:
     return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
-def _best_rule(variables: tuple[str, ...], sample: _Sample, divisors: Sequence[int]) -> Rule:
-    """Fit the rule; by the remainders of a variable where that loses less, or as little with fewer leaves."""
-    plain = _rule(variables, sample)
-    if not divisors:
-        return plain
-    found = [plain]
-    for position, variable in enumerate(variables):
-        values, parts = sample.bindings[:, position], []
-        rest = np.ones(len(values), dtype=bool)
-        for divisor in divisors:
-            parts.append(rest & (values % divisor == 0))
-            rest &= ~parts[-1]
-        if all(sample.weights[part].any() for part in (*parts, rest)):
-            rules = [_rule(variables, sample.of(part), len(parts) + 1) for part in (*parts, rest)]
-            found.append(by_remainder(variable, divisors, rules))
-
-    def standing(rule: Rule) -> tuple[int, int]:
-        mean, _ = regret(rule.predict(sample.bindings), sample.throughput, sample.weights)
-        return round(mean / _SMOOTHING), rule.num_leaves
-
-    return min(found, key=standing)
-
-
-def _rule(variables: tuple[str, ...], sample: _Sample, parts: int = 1) -> Rule:
-    """Fit the rule, or one of so many parts; exact within `_SMOOTHING` where all instances are known."""
-    smoothed = smooth_assignment(sample.throughput, sample.bindings, sample.best, tolerance=_SMOOTHING)
-    leaves = {} if sample.max_leaves is None else {"max_leaves": sample.max_leaves // parts}
-    return fit_rule(variables, sample.bindings, smoothed, sample.throughput, sample.weights, **leaves)
-
-
 def _unseen_regret(
     spec: Spec,
     instances: Instances,
-    sample: _Sample,
+    sample: FittingSample,
     rule: Rule,
     predict: Callable[[IntArray], FloatArray],
 ) -> dict[str, Any] | None:

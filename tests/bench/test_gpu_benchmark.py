@@ -62,8 +62,11 @@ def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dense layer in half precision."""
     folder = tmp_path_factory.mktemp("half")
     data = yaml.safe_load((ROOT / "examples" / "bert-dense-fp16.yaml").read_text())
-    spec, target = spec_from_data(data | {"dims": {"m": "3*T", "n": 40, "k": 48}}), CudaTarget("sm_80")
-    tiles = [(CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=2), "hardware")]
+    spec, target = spec_from_data(data | {"dims": {"m": "3*T", "n": 40, "k": 48}}), CudaTarget("sm_90a")
+    tiles = [
+        (CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=2), "hardware"),
+        (CudaMicroKernel(64, 32, 64, 32, 32, stages=3, unit="wgmma"), "hardware"),
+    ]
     assert list(write_pack(folder, spec, target, tiles)) == []
     return folder
 
@@ -137,7 +140,8 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
 
 
-def test_packed_kernels_compute_in_half_precision(half_packed: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_packed_kernels_compute_in_half_precision(number: int, half_packed: Path) -> None:
     """Inputs are rounded before anything is compared; how far it may be off depends on the output's dtype."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     from baselines import cublas
@@ -146,7 +150,7 @@ def test_packed_kernels_compute_in_half_precision(half_packed: Path) -> None:
     from packed import MicroKernel, Pack, Tensors, ready
 
     pack = Pack(half_packed)
-    candidate = pack.facts["candidates"][-1]
+    candidate = pack.facts["candidates"][number]
     kernels = compiled(pack.file(f"{candidate['file']}.cu").decode())
     register(load_driver(), kernels, [function["symbol"] for function in candidate["functions"]])
     tensors = Tensors(torch, pack, pack.facts["instances"][6], copies=2, device="cpu")

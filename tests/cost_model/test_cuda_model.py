@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dietcode.cost_model.cuda.features import CudaEstimator, step_cost
 from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.cuda.model import count, fit_local, wave_blocks
 from dietcode.cost_model.cuda.waves import Spread, fit_sweep
@@ -220,3 +221,21 @@ def test_alignment_classes_have_a_rate_each() -> None:
     alike = extents([128, 512, 1024, 2048], [768, 64, 3072, 768])
     model = fit_local(problem, tile, WAVE, SPREAD, as_points(alike), secs(alike).tolist())
     assert model.to_json()["secs_per_wave_vector"] == 0.0  # of one class: nothing tells them from steps
+
+
+def test_warpgroups_multiply_faster_and_wide_ones_wait_for_no_reads() -> None:
+    """Before anything is measured: by what their instructions multiply and read."""
+    warps = step_cost(CudaMicroKernel(128, 256, 64, 64, 64, stages=4, unit="mma"))
+    widths = (256, 128, 64, 32, 16)
+    costs = [step_cost(CudaMicroKernel(64, n, 64, n, 64, unit="wgmma")) for n in widths]
+    assert costs == sorted(costs)
+    assert costs[0] == costs[1] < 0.5 * warps  # as fast as they multiply
+    assert costs[3] > 1.4 * costs[2]  # as fast as shared memory is read
+    blocks = [8, 16, 32, 64, 128, 256, 528]
+    calibration: dict[str, Any] = {"num_blocks": blocks, "wave_blocks": 132, "block_flops": 1 << 24}
+    calibration["secs"] = [1e-5 * -(-n // 132) for n in blocks]
+    rates = {
+        unit: CudaEstimator.of(CudaTarget("sm_90a"), 132, calibration | {"unit": unit}).flops_per_sec
+        for unit in ("mma", "wgmma")
+    }
+    assert rates["wgmma"] / rates["mma"] == pytest.approx(costs[0] / warps)

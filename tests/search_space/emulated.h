@@ -91,7 +91,7 @@ void* scheduler[5];
 Fiber fibers[MAX_THREADS];
 char* stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
 alignas(1024) char dynamic_shared[MAX_SHARED + GUARD];
-unsigned current;
+unsigned current, asked_bytes;  // the thread, and shared memory of a block
 void (*body)(void**);
 void** arguments;
 
@@ -184,12 +184,15 @@ static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 
 #include "emulated_warp.h"
 
+#include "emulated_warpgroup.h"
+
 #ifdef COUNTS_BANKS
 #include "emulated_banks.h"
 #endif
 
 // Launch one function; `order` is that of the threads, `shared` the bytes that the launch asks for. Returns 0,
-// or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none.
+// or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none, or
+// what was wrong with products of warpgroups.
 extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigned threads, unsigned shared,
                        void** arguments, int order) {
   using namespace emulated;
@@ -198,15 +201,20 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
   body = function;
   emulated::arguments = arguments;
   is_misplaced = false;
+  wrong = NOTHING_WRONG;
+  asked_bytes = shared;
   if (shared > MAX_SHARED) return 2;
   for (unsigned j = 0; j < y; ++j) {
     for (unsigned i = 0; i < x; ++i) {
       block_index = {i, j, 0};
       memset(dynamic_shared, NOTHING, shared + GUARD);
+      begin_block_of_products(shared);
       if (!run_block(order)) return 1;
 #ifdef COUNTS_BANKS
       end_counting();
 #endif
+      end_block_of_products();
+      if (wrong != NOTHING_WRONG) return wrong;
       for (unsigned k = 0; k < GUARD; ++k) {
         if (static_cast<unsigned char>(dynamic_shared[shared + k]) != NOTHING) return 2;
       }

@@ -18,6 +18,7 @@ from dietcode.search_space.cuda.forms import call_shape, classes_of, device_prob
 from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.cuda.warpgroup_instructions import DESCRIPTOR
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
@@ -44,14 +45,25 @@ _FAILURES = {
     1: "threads of a block wait at different barriers",
     2: "wrote behind its shared memory",
     3: "an address is no multiple of what is read there",
+    10: "a descriptor is of no tile",
+    11: "threads of a warpgroup gave other descriptors",
+    12: "products began without a fence",
+    13: "products read what was not published, or overwritten meanwhile",
+    14: "products were not waited for",
 }
 
 
 def host_text(text: str) -> str:
     """C++ for the CPU: the text itself, and of each function a form that takes an array of pointers."""
     text = re.sub(r"#\s*include.*\n", "", text)
-    for helper in HELPERS.values():
-        text = text.replace(helper, "")  # the emulator's own stand in their place
+    for name, helper in HELPERS.items():
+        if name != DESCRIPTOR:
+            text = text.replace(helper, "")  # the emulator's own stand in their place
+    text = re.sub(
+        r"multiply_warpgroup_(b?)float16_(\d+)<",
+        lambda found: f"emulated::multiply_warpgroup<{found[2]}, {'true' if found[1] else 'false'}, ",
+        text,
+    )
     text = re.sub(r"\*\((float[24]|uint[24]?|ushort[24]|half[24])\*\)\(", r"*emulated::vector<\1>(", text)
     dynamic = r"\1* \2 = (\1*)emulated::dynamic_shared;"
     text = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", dynamic, text)
@@ -180,9 +192,11 @@ def launch(
 class Emulated:
     """Micro-kernels of one problem, run on the CPU; what is only read is not compiled."""
 
-    def __init__(self, problem: Problem, tiles: Sequence[CudaMicroKernel]) -> None:
+    def __init__(
+        self, problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTarget = TARGET
+    ) -> None:
         self.problem, self.tiles = device_problem(problem), tiles
-        self.text = cuda_text(problem, tiles, TARGET)
+        self.text = cuda_text(problem, tiles, target)
 
     @cached_property
     def library(self) -> Any:

@@ -181,7 +181,7 @@ def test_machine_code(name: str, arch: str) -> None:
     problem = device_problem((product_blocks if is_product else row_blocks).problem_of(name))
     target = CudaTarget(arch)
     seeds = [seed.micro_kernel for seed in block_seeds(problem, CudaLimits.of(target))][:2]
-    facts = facts_of(compile_cubin(cuda_text(problem, seeds, target), target), problem, seeds, arch)
+    facts = facts_of(compile_cubin(cuda_text(problem, seeds, target), target), problem, seeds, arch, target)
     # Where the compiler saves registers for more resident blocks, it may put eight bytes on the stack.
     assert any(facts[seed.symbol].stack_bytes == 0 for seed in seeds)
     assert max(own.stack_bytes for own in facts.values()) <= 8

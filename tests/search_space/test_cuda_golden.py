@@ -39,3 +39,8 @@ def test_generated_code_is_as_it_was(name: str, problem: Any, tile: CudaMicroKer
     text = cuda_text(problem, [tile], CudaTarget("sm_90"))
     assert text == cuda_text(problem, [tile], CudaTarget("sm_90"))
     golden(name, text)
+
+
+def test_generated_code_of_warpgroups_is_as_it_was(golden: Any) -> None:
+    tile = CudaMicroKernel(128, 128, 64, 128, 64, stages=3, unit="wgmma")
+    golden("cuda_warpgroups_128x128", cuda_text(HALF, [tile], CudaTarget("sm_90a")))

@@ -67,7 +67,7 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, int], message:
         ({"thread_rows": 8}, "multiples of 16 rows and 8 columns of a warp"),
         ({"row_vthreads": 2}, "no vthreads"),
         ({"tails": "checked"}, "of unit mma; allowed: local, partition"),
-        ({"unit": "wgmma"}, "unit 'wgmma'; allowed: simt, mma"),
+        ({"unit": "imma"}, "unit 'imma'; allowed: simt, mma, wgmma"),
     ],
 )
 def test_what_tensor_cores_cannot_do_is_refused(changes: dict[str, int], message: str) -> None:
@@ -123,7 +123,8 @@ def test_half_precision_is_for_tensor_cores_where_they_know_it(arch: str) -> Non
         assert len(seeds) >= 3
         knows = dtype in ARCHS[arch].tensor_dtypes
         space = build_space(problem, seeds, limits(arch), 2048, 2304)
-        assert {c.micro_kernel.unit for c in space} == {"mma" if knows else "simt"}
+        units = {"mma", "wgmma"} if ARCHS[arch].has_wgmma else {"mma"}
+        assert {c.micro_kernel.unit for c in space} == (units if knows else {"simt"})
         assert len(space) > 50
         for seed in seeds:
             others = neighbours(problem, seed.micro_kernel, limits(arch), 768)
@@ -193,11 +194,12 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])
 def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
-    """Shared memory to the byte, registers well enough; one text for all architectures."""
-    tiles = [seed.micro_kernel for seed in hardware_seeds(HALF, limits(arch))]
+    """Shared memory to the byte, registers well enough; one text of warps for all architectures."""
+    seeds = (seed.micro_kernel for seed in hardware_seeds(HALF, limits(arch)))
+    tiles = [tile for tile in seeds if tile.unit == "mma"]
     text = cuda_text(HALF, tiles, CudaTarget(arch))
     assert text == cuda_text(HALF, tiles, CudaTarget("sm_80"))
-    facts = facts_of(compile_cubin(text, CudaTarget(arch)), HALF, tiles, arch)
+    facts = facts_of(compile_cubin(text, CudaTarget(arch)), HALF, tiles, arch, CudaTarget(arch))
     for tile in tiles:
         assert facts[tile.symbol].shared_bytes == tile.shared_bytes
         assert facts[tile.symbol].stack_bytes == 0, tile.name

@@ -42,8 +42,7 @@ def calibrate_gpu(target: CudaTarget, num_sms: int, operand_dtype: str, time: Ti
     TuningError
         The sweep does not run.
     """
-    limits = CudaLimits.of(target)
-    tile = hardware_seeds(_problem(1, operand_dtype), limits)[0].micro_kernel
+    tile = swept_micro_kernel(target, operand_dtype)
     problem = _problem(_COLUMN_TILES * tile.columns, operand_dtype)
     first = {"m": tile.rows, "n": _COLUMN_TILES * tile.columns, "k": _STEPS}
     wave = num_sms * int(time(problem, tile, [], first).facts["resident_blocks"])
@@ -58,6 +57,11 @@ def calibrate_gpu(target: CudaTarget, num_sms: int, operand_dtype: str, time: Ti
         "num_blocks": [int(count) * _COLUMN_TILES for count in row_tiles],
         "secs": list(found.secs),
     }
+
+
+def swept_micro_kernel(target: CudaTarget, operand_dtype: str) -> CudaMicroKernel:
+    """Return the micro-kernel whose sweep κ of a dtype is fitted on: the first of the hardware's seeds."""
+    return hardware_seeds(_problem(1, operand_dtype), CudaLimits.of(target))[0].micro_kernel
 
 
 def _problem(columns: int, operand_dtype: str) -> Problem:

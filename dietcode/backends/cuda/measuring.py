@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.backends.cuda.calibration import calibrate_gpu
+from dietcode.backends.cuda.calibration import calibrate_gpu, swept_micro_kernel
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.cost_model.model import Extents
 from dietcode.errors import TuningError
@@ -23,7 +23,7 @@ from dietcode.measure.seed_search import SeedResult
 from dietcode.search_space.cuda.forms import call_shape, classes_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.seeds import search_seed, unit_of
+from dietcode.search_space.cuda.seeds import search_seed
 from dietcode.search_space.cuda.space import hardware_seeds
 from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cubin import KernelFacts
@@ -111,7 +111,7 @@ class MeasuringGpu(MeasuringDevice):
 
     def recalibrate(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         """As `MeasuringDevice` has it: readings are of the GPU's clock, so that a unit's sweep holds."""
-        own = unit_of(self.problem, self.target)
+        own = swept_micro_kernel(self.target, self.problem.operand_dtype).unit
         return dict(earlier) if earlier.get("unit", "simt") == own else None
 
     def describe(self, calibration: Mapping[str, Any]) -> str:

@@ -17,10 +17,13 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
-VERSION = 2
-_SWEEP_COST = 1.5  # `step_cost` of the sweep's micro-kernel: 8x8 of a thread, 64x64 of a warp
-_READ_COST = {"simt": 2.0, "mma": 16.0}  # of an element from shared memory, in multiply-adds
-_VECTOR_COST = {"simt": 8.0, "mma": 128.0}  # of a load or store of global memory, in FLOPs of a full wave
+VERSION = 3
+_READ_COST = {"simt": 2.0, "mma": 16.0, "wgmma": 32.0}  # of an element from shared memory, in multiply-adds
+# Of a load or store of global memory, in FLOPs of a full wave.
+_VECTOR_COST = {"simt": 8.0, "mma": 128.0, "wgmma": 128.0}
+# Of a warpgroup's multiply-add, in those of a warp: mma.sync reaches 62 % of what wgmma does on an H100
+# ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
+_WARPGROUP_COST = 0.62
 _COPY_COST = 64.0  # of an element that another function reads or writes, in FLOPs of a full wave
 
 FEATURES = (
@@ -39,7 +42,8 @@ FEATURES = (
     Feature("is_partition", "0/1", "tails are partitioned"),
     Feature("is_global", "0/1", "tails are padded in memory"),
     Feature("is_checked", "0/1", "checks are left in the loop"),
-    Feature("is_mma", "0/1", "tensor cores multiply"),
+    Feature("is_mma", "0/1", "tensor cores multiply, from registers of a warp"),
+    Feature("is_wgmma", "0/1", "tensor cores multiply, from shared memory for a warpgroup"),
     Feature("log_num_steps", "log2 steps", "steps of the reduction that a block does"),
     Feature("log_waves", "log2 waves", "blocks over those that run at a time"),
     Feature("imbalance", "ratio", "pad(n, P) / n"),
@@ -51,11 +55,19 @@ FEATURES = (
 
 
 def step_cost(micro_kernel: CudaMicroKernel) -> float:
-    """Return multiply-adds and shared-memory reads of a thread's or warp's step over its multiply-adds."""
-    fmas = micro_kernel.num_accumulators
-    return (
-        1.0 + _READ_COST[micro_kernel.unit] * (micro_kernel.thread_rows + micro_kernel.thread_columns) / fmas
-    )
+    """Return multiply-adds and shared-memory reads of a thread's or warp's step over its multiply-adds.
+
+    A warpgroup's instructions read while they multiply: what takes longer counts, over multiply-adds of a
+    warp. Of 64 rows and n columns a step reads 2·(64 + n) bytes, 128 in a cycle, and multiplies 64·n, 2048 in
+    a cycle.
+    """
+    extents = micro_kernel.thread_rows + micro_kernel.thread_columns
+    reads = _READ_COST[micro_kernel.unit] * extents / micro_kernel.num_accumulators
+    return _WARPGROUP_COST * max(1.0, reads) if micro_kernel.unit == "wgmma" else 1.0 + reads
+
+
+# `step_cost` of the sweep's micro-kernel: 8x8 of a thread, 64x64 of a warp, 64x256 of a warpgroup.
+_SWEEP_COSTS = {"simt": 1.5, "mma": 1.5, "wgmma": _WARPGROUP_COST}
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,8 @@ class CudaEstimator:
             Its sweep cannot be fitted.
         """
         sweep = fit_sweep(calibration, num_sms)
-        return cls(target, num_sms, sweep.spread, _SWEEP_COST * sweep.flops_per_sec, sweep.launch_secs)
+        cost = _SWEEP_COSTS[calibration.get("unit", "simt")]
+        return cls(target, num_sms, sweep.spread, cost * sweep.flops_per_sec, sweep.launch_secs)
 
     def allows(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> bool:
         """Return what `CudaLimits.holds` does."""
@@ -139,6 +152,7 @@ class CudaEstimator:
             step_cost(micro_kernel),
             *(micro_kernel.tails == name for name in TAILS[1:]),
             micro_kernel.unit == "mma",
+            micro_kernel.unit == "wgmma",
             np.log2(counts.num_steps),
             np.log2(counts.waves),
             counts.imbalance,

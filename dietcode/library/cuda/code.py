@@ -94,14 +94,14 @@ def compile_library(
     for target, text in zip(targets, texts, strict=False):
         name = f"{target.arch}.cubin"
         files[name] = compile_cubin(text, target, reproducible=True)
-        kernels[target.arch] = facts_of(files[name], problem, distinct, target.arch)
+        kernels[target.arch] = facts_of(files[name], problem, distinct, target.arch, target)
         lacking = needed - set(kernels[target.arch])
         if lacking:
             raise TuningError(f"{target.arch}: the machine code lacks {sorted(lacking)[0]}")
-        images.append(Image(target.arch, False, name))
+        images.append(Image(target, False, name))
     ptx = f"{newest.arch}.ptx"
     files[ptx] = compile_ptx(texts[-1], newest, reproducible=True)
-    images.append(Image(newest.arch, True, ptx))
+    images.append(Image(newest, True, ptx))
     major = int(nvrtc_version().partition(".")[0])
     text = host_text(problem, tiles, tree, variables, images, 1000 * major)
     return CudaCode(call_apart(_link, text, files), kernels, newest.arch, left_out)

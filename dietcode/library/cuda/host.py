@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.search_space.cuda.forms import (
+    asked_bytes,
     call_shape,
     classes_of,
     cuda_form,
     device_problem,
-    functions_of,
     launches_of,
 )
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
+from dietcode.target.cuda import CudaTarget
 
 _LAUNCHER = Path(__file__).with_name("launcher.c")
 _DTYPES = {  # DLPack's codes, and bits
@@ -34,15 +35,14 @@ class Image:
 
     Attributes
     ----------
-    arch : str
-        As in ``sm_90``.
+    target : CudaTarget
     is_ptx : bool
         Text that the driver compiles, for that architecture and all later ones.
     file : str
         Name of the file with its bytes, beside the C text.
     """
 
-    arch: str
+    target: CudaTarget
     is_ptx: bool
     file: str
 
@@ -110,9 +110,9 @@ def host_text(
     problem = device_problem(problem)
     names = (*problem.inputs, *problem.outputs)
     indices = sorted(problem.extents)
-    shared = {f.symbol: f.shared_bytes for tile in tiles for f in functions_of(problem, tile)}
-    kernels = list(shared)
-    known = ", ".join(f"{i.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
+    shared = [asked_bytes(problem, tiles, image.target.sm) for image in images]
+    kernels = list(shared[0])
+    known = ", ".join(f"{i.target.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
     defines = {
         "NUM_IMAGES": len(images),
         "NUM_KERNELS": len(kernels),
@@ -136,7 +136,10 @@ def host_text(
         _LAUNCHER.read_text(encoding="utf-8"),
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
-        _array("const unsigned shared_bytes[NUM_KERNELS]", [f"{shared[name]}" for name in kernels]),
+        _array(
+            "const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]",
+            ["{" + ", ".join(str(of_image[name]) for name in kernels) + "}" for of_image in shared],
+        ),
         _tensors(problem, tiles, names),
         _array("const int into[NUM_OUTPUTS]", [str(_table(problem, name)) for name in problem.outputs]),
         _axes(problem, names, indices),
@@ -167,8 +170,7 @@ def _images(images: Sequence[Image]) -> str:
         text += f'__asm__("{lines[0]}{lines[1]}.previous\\n");\n'
         text += f'extern const char image_{index}[] __attribute__((visibility("hidden")));\n'
     rows = [
-        f"{{{''.join(c for c in i.arch if c.isdigit())}, {int(not i.arch[-1].isdigit())}, {int(i.is_ptx)}, "
-        f"image_{index}}}"
+        f"{{{i.target.number}, {int(not i.target.arch[-1].isdigit())}, {int(i.is_ptx)}, image_{index}}}"
         for index, i in enumerate(images)
     ]
     return text + _array("const Image images[NUM_IMAGES]", rows)

@@ -59,7 +59,7 @@ typedef struct {
 /* Generated, at the end of the file. */
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
-static const unsigned shared_bytes[NUM_KERNELS]; /* that a launch asks for */
+static const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]; /* that a launch asks for */
 static const Tensor tensors[NUM_TENSORS];
 static const int into[NUM_OUTPUTS]; /* the input that an output is written to rows of; -1 for none */
 static const Axis axes[NUM_TENSORS][MAX_RANK];
@@ -153,6 +153,7 @@ static const Image* choose_image(int capability);
 typedef struct {
   atomic_int is_ready;
   void* context;
+  const unsigned* shared_bytes; /* of the image that was loaded */
   void* functions[NUM_KERNELS];
 } Device;
 static Device devices[MAX_DEVICES];
@@ -171,6 +172,7 @@ static int prepare(Device* device, int index) {
     return fail("RuntimeError", "cuda:%d is an sm_%d%d; this library holds code for " IMAGES_TEXT
                 "; build it for that architecture", index, major, minor);
   }
+  device->shared_bytes = shared_bytes[image - images];
   if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
   if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
   status = driver.load(&module, image->data);
@@ -184,10 +186,10 @@ static int prepare(Device* device, int index) {
     status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
     /* A module's functions are loaded when they are first launched, which waits for the GPU: not in a call. */
     if (status == 0) status = check(driver.load_function(device->functions[i]), "cuFuncLoad");
-    if (status != 0 || shared_bytes[i] == 0) continue;
-    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes[i]) != 0) {
+    if (status != 0 || device->shared_bytes[i] == 0) continue;
+    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)device->shared_bytes[i]) != 0) {
       status = fail("RuntimeError", "cuda:%d, an sm_%d%d, gives a block less than the %u bytes of shared memory that %s "
-                    "needs; build the library for that architecture", index, major, minor, shared_bytes[i],
+                    "needs; build the library for that architecture", index, major, minor, device->shared_bytes[i],
                     kernel_names[i]);
     }
   }
@@ -414,7 +416,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
       break;
     }
     status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
-                                 launch->threads, 1, 1, shared_bytes[launch->kernel], stream, arguments, NULL),
+                                 launch->threads, 1, 1, device->shared_bytes[launch->kernel], stream, arguments, NULL),
                    "cuLaunchKernel");
   }
   if (switches) driver.pop(&popped);

@@ -5,7 +5,7 @@ Counts alone: what lowers them to code, which needs TVM, is in `source`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from dietcode.search_space.partition import NumpyOps, Ops
 from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
+from dietcode.target.multiprocessor import Multiprocessor
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,18 @@ def functions_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[Fu
     """Return all functions of a micro-kernel: what an unaligned call launches, then other classes' own."""
     classes = reversed(classes_of(problem, micro_kernel))
     return tuple(dict.fromkeys(f for one in classes for f in launches_of(problem, micro_kernel, one)))
+
+
+def asked_bytes(
+    problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], sm: Multiprocessor
+) -> dict[str, int]:
+    """Return the shared memory that the launches of all functions ask for on an architecture, by symbol."""
+    found: dict[str, int] = {}
+    for micro_kernel in micro_kernels:
+        own = micro_kernel.on(sm)
+        functions = zip(functions_of(problem, micro_kernel), functions_of(problem, own), strict=True)
+        found |= {function.symbol: emitted.shared_bytes for function, emitted in functions}
+    return found
 
 
 def device_problem(problem: AnyProblem) -> AnyProblem:

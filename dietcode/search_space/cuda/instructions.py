@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from dietcode.search_space.cuda.warpgroup_instructions import WARPGROUP_HELPERS
+
 _HEAD = "__device__ __forceinline__"
 
 
@@ -119,6 +121,7 @@ template <int MAY_BE_ON_THEIR_WAY>
 #endif
 }}
 """,
+    **WARPGROUP_HELPERS,
 }
 """Text of each function by its name.
 
@@ -130,5 +133,5 @@ thread's own copies, all but those of the last n calls of ``end_copies``; a barr
 
 def helpers_for(texts: Iterable[str]) -> str:
     """Return the functions that some texts call, in the order of `HELPERS`."""
-    names = {name for text in texts for name in re.findall(r"\b(\w+)(?:<\d+>)?\(", text)}
+    names = {name for text in texts for name in re.findall(r"\b(\w+)(?:<[\d, ]+>)?\(", text)}
     return "".join(f"\n{text}" for name, text in HELPERS.items() if name in names)

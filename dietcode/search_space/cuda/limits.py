@@ -12,10 +12,11 @@ from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem
 from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.multiprocessor import WARP, Multiprocessor
+from dietcode.target.multiprocessor import WARP, WARPGROUP, Multiprocessor
 
-_OTHER_REGISTERS = {"simt": 24, "mma": 36}  # addresses, bounds, counters
+_OTHER_REGISTERS = {"simt": 24, "mma": 36, "wgmma": 40}  # addresses, bounds, counters
 _TENSOR_DTYPES = ("float16", "bfloat16")  # those of the tensor cores' that code is generated for
+_PANEL_COLUMNS = 16  # of the shortest line, 32 bytes, that instructions of warpgroups read along columns
 _MIN_FMAS_PER_STEP = 4  # of a thread: with fewer, reads of shared memory take longer
 
 
@@ -42,7 +43,7 @@ class CudaLimits:
         """
         if problem.form in BLOCK_DEMANDS:
             return BLOCK_DEMANDS[problem.form].registers(problem, micro_kernel)
-        if micro_kernel.unit == "mma":
+        if micro_kernel.is_tensor:
             return self._tensor_registers(problem, micro_kernel)
         fetched, problem = 0, block_problem(problem, micro_kernel)
         for name, extent in zip(problem.inputs[:2], (micro_kernel.rows, micro_kernel.columns), strict=True):
@@ -54,17 +55,28 @@ class CudaLimits:
         return own + fetched + _OTHER_REGISTERS["simt"]
 
     def _tensor_registers(self, problem: Problem, micro_kernel: CudaMicroKernel) -> int:
-        """Estimate a lane's: accumulators, fragments of 16 steps, two of them in turns, fetched elements."""
-        fragments = micro_kernel.thread_rows // 4 + micro_kernel.thread_columns // 4
-        fragments *= 2 if micro_kernel.k_tile > 16 else 1
+        """Estimate a lane's: accumulators, fragments of 16 steps, two of them in turns, fetched elements.
+
+        What warpgroups multiply is in shared memory, and in no fragments.
+        """
+        fragments, lanes, of_element = 0, WARPGROUP, 3
+        if micro_kernel.unit == "mma":
+            fragments, lanes = micro_kernel.thread_rows // 4 + micro_kernel.thread_columns // 4, WARP
+            of_element = 2
+            fragments *= 2 if micro_kernel.k_tile > 16 else 1
         fetched = 0
         for name, extent in zip(problem.inputs[:2], (micro_kernel.rows, micro_kernel.columns), strict=True):
             if plan_fetch(problem, name, micro_kernel).width == 1:
-                fetched += 2 * -(-extent * micro_kernel.k_tile // micro_kernel.threads)
-        return micro_kernel.num_accumulators // WARP + fragments + fetched + _OTHER_REGISTERS["mma"]
+                fetched += of_element * -(-extent * micro_kernel.k_tile // micro_kernel.threads)
+        own = micro_kernel.num_accumulators // lanes
+        return own + fragments + fetched + _OTHER_REGISTERS[micro_kernel.unit]
 
     def why_never(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> str | None:
-        """Return why no code of a micro-kernel can run on the architecture; None where some may."""
+        """Return why no code of a micro-kernel can run on the architecture; None where some may.
+
+        Some is that of `CudaMicroKernel.on`: a micro-kernel of warpgroups may have a twin there.
+        """
+        micro_kernel = micro_kernel.on(self.sm)
         if micro_kernel.threads > self.sm.max_threads_per_block or micro_kernel.threads % WARP:
             allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
             return f"{micro_kernel.name}: {micro_kernel.threads} threads in a block; allowed: {allowed}"
@@ -74,10 +86,21 @@ class CudaLimits:
             most = self.sm.block_shared_bytes
             return f"{micro_kernel.name}: {micro_kernel.shared_bytes} bytes of shared memory; allowed: {most}"
         known = [dtype for dtype in _TENSOR_DTYPES if dtype in self.sm.tensor_dtypes]
-        if micro_kernel.unit == "mma" and problem.operand_dtype not in known:
+        if micro_kernel.is_tensor and problem.operand_dtype not in known:
             dtypes = f"{problem.operand_dtype} operands for tensor cores; allowed: {', '.join(known)}"
             return f"{micro_kernel.name}: {dtypes}"
+        if micro_kernel.unit == "wgmma":
+            return self._why_no_panels(problem, micro_kernel)
         return None
+
+    def _why_no_panels(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:
+        """Return why operands of a warpgroup cannot lie in shared memory as its instructions read them."""
+        padded = block_problem(problem, micro_kernel)
+        along_reduction = plan_fetch(padded, padded.column_operand, micro_kernel).along_reduction
+        if along_reduction or micro_kernel.thread_columns % _PANEL_COLUMNS == 0:
+            return None
+        given = f"{micro_kernel.thread_columns} columns of a warpgroup, of an operand that lies along columns"
+        return f"{micro_kernel.name}: {given}; allowed: multiples of {_PANEL_COLUMNS}"
 
     def why_not(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> str | None:
         """Return why a micro-kernel cannot run on the architecture: what it needs and what there is; or None.
@@ -87,6 +110,8 @@ class CudaLimits:
         problem : Problem
             As `dietcode.search_space.cuda.forms.device_problem` gives it.
         """
+        if micro_kernel.on(self.sm) != micro_kernel:
+            return f"{micro_kernel.name}: the architecture has no instructions of warpgroups; allowed: sm_90a"
         never = self.why_never(problem, micro_kernel)
         if never is not None:
             return never

@@ -36,11 +36,17 @@ from dietcode.search_space.cuda.padding import (
 )
 from dietcode.search_space.cuda.shape import SUM_THREADS, WORKSPACE, CallShape
 from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
+from dietcode.search_space.cuda.warpgroup import WarpgroupKernel
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, TirOps, as_int64, i64, small_buffers_in, store
 
 _GROUP = 8  # row tiles
+_KERNELS: dict[str, type[BlockKernel]] = {
+    "simt": BlockKernel,
+    "mma": TensorCoreKernel,
+    "wgmma": WarpgroupKernel,
+}
 
 
 class _Ops(TirOps):
@@ -51,14 +57,22 @@ class _Ops(TirOps):
         return value
 
 
-def lower_contraction(problem: Problem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:
-    """Return one of `contraction_functions` as a ``tvm.tirx.PrimFunc`` with symbolic extents."""
+def lower_contraction(
+    problem: Problem, micro_kernel: CudaMicroKernel, symbol: str, emitted: CudaMicroKernel
+) -> Any:
+    """Return one of `contraction_launches` as a ``tvm.tirx.PrimFunc`` with symbolic extents.
+
+    Parameters
+    ----------
+    emitted : CudaMicroKernel
+        Whose code the block function has: `CudaMicroKernel.on` of the architecture.
+    """
     copies = {copy_symbol(micro_kernel, copy): copy for copy in copies_of(problem, micro_kernel)}
     if symbol in copies:
         return lower_copy(problem, micro_kernel, copies[symbol], symbol)
     classes = {one.symbol(micro_kernel): one for one in alignment_classes(problem, micro_kernel)}
     if symbol in classes:
-        return lower_block(classes[symbol].problem(problem), micro_kernel, symbol)
+        return lower_block(classes[symbol].problem(problem), emitted, symbol)
     return lower_sum(problem, micro_kernel, symbol)
 
 
@@ -87,11 +101,10 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
             small_buffers_in("local"),
         ):
             memory = Memory(padded, extents, pointers)
-            form = TensorCoreKernel if micro_kernel.unit == "mma" else BlockKernel
-            kernel = form(padded, micro_kernel, memory, extents, thread)
+            kernel = _KERNELS[micro_kernel.unit](padded, micro_kernel, memory, extents, thread)
             # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
             row_tiles, column_tiles = (narrow(as_int64(n)) for n in (grid.row_tiles, grid.column_tiles))
-            tile_of = _tile_in_group if micro_kernel.unit == "mma" else _tile_in_row
+            tile_of = _tile_in_group if micro_kernel.is_tensor else _tile_in_row
             batch, row_tile, column_tile = tile_of(narrow(block), row_tiles, column_tiles)
             kernel.first_column = wide(column_tile) * micro_kernel.columns
             kernel.first_row = wide(row_tile) * micro_kernel.rows

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dietcode.search_space.tails import TAILS
-from dietcode.target.multiprocessor import WARP
+from dietcode.target.multiprocessor import WARP, WARPGROUP, Multiprocessor
 
-UNITS = ("simt", "mma")
-"""Units that multiply: each thread for itself, in float32, or the tensor cores, a warp at a time."""
+UNITS = ("simt", "mma", "wgmma")
+"""What multiplies: each thread for itself, in float32; tensor cores for a warp, from its registers; tensor
+cores for a warpgroup of four warps, from shared memory."""
 _SPACER = 4  # floats after each row of a tile in shared memory: rows start in other banks, at 16 bytes
 _TENSOR_TAILS = ("local", "partition", "global")  # fragments are multiplied as a whole
-_FRAGMENT = (16, 8, 16)  # rows, columns and steps of one instruction of the tensor cores
+_FRAGMENTS = {"mma": (16, 8, 16), "wgmma": (64, 8, 16)}  # rows, columns and steps of one instruction
+_UNIT_THREADS = {"simt": 1, "mma": WARP, "wgmma": WARPGROUP}  # that accumulate one tile together
+_STAGED_ROWS = 16  # of accumulators of a warp, on their way to the output
 _ACCUMULATORS_SPACER = (
     8  # floats after each row of accumulators in shared memory: other rows are in other banks
 )
-_MAX_STAGES = {"simt": 2, "mma": 4}
+_MAX_STAGES = {"simt": 2, "mma": 4, "wgmma": 6}
+MAX_WARPGROUP_COLUMNS = 256
+"""Columns that one instruction of a warpgroup multiplies at most."""
+SWIZZLE_BYTES = 128
+"""The longest line in shared memory that instructions of warpgroups read; a tile is panels of such lines."""
+_PATTERN_BYTES = 8 * SWIZZLE_BYTES  # after which their order of chunks comes again: tiles begin at multiples
 _STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for when a kernel is loaded
 MAX_SPLITS = 16
 """Parts of the reduction: the kernel that adds them has a statement for each."""
@@ -45,7 +53,8 @@ class CudaMicroKernel:
     rows, columns : int
         Extents of the block's tile.
     thread_rows, thread_columns : int
-        Extents of the tile that one thread accumulates; with `unit` "mma" that one warp does.
+        Extents of the tile that one thread accumulates; with `unit` "mma" that one warp does, and with
+        "wgmma" one warpgroup.
     k_tile : int
         Steps of the reduction that are in shared memory at a time.
     row_vthreads, column_vthreads : int
@@ -53,6 +62,7 @@ class CudaMicroKernel:
     stages : int
         1, or 2: the next tile of the reduction is fetched to registers while the block computes. With `unit`
         "mma" up to 4: so many of these tiles are in shared memory, all but one of them on their way there.
+        With "wgmma" up to 6: from 3 on one more of them is still being multiplied.
     splits : int
         Parts of the reduction that blocks of their own compute; a second kernel adds them, always in the
         same order.
@@ -96,22 +106,33 @@ class CudaMicroKernel:
         if self.tails not in self.allowed_tails:
             of = "" if self.unit == UNITS[0] else f" of unit {self.unit}"
             raise ValueError(f"tails {str(self.tails)[:40]!r}{of}; allowed: {', '.join(self.allowed_tails)}")
-        if self.unit == "mma":
+        if self.is_tensor:
             self._check_fragments()
 
     def _check_fragments(self) -> None:
+        fragment, of = _FRAGMENTS[self.unit], "warp" if self.unit == "mma" else "warpgroup"
         extents = (self.thread_rows, self.thread_columns, self.k_tile)
-        is_odd = self.k_tile > _FRAGMENT[2] and self.k_tile % (2 * _FRAGMENT[2])  # fragments come in turns
-        if is_odd or any(extent % of for extent, of in zip(extents, _FRAGMENT, strict=True)):
-            allowed = "multiples of 16 rows and 8 columns of a warp; 16 steps, or a multiple of 32"
-            raise ValueError(f"{self.name}: allowed: {allowed}")
+        # Fragments come in turns, and lines of shared memory in panels.
+        turn = 2 * fragment[2] if self.unit == "mma" else SWIZZLE_BYTES // 2
+        is_odd = self.k_tile % turn != 0 and turn % self.k_tile != 0
+        is_wide = self.unit == "wgmma" and self.thread_columns > MAX_WARPGROUP_COLUMNS
+        if is_odd or is_wide or any(extent % of for extent, of in zip(extents, fragment, strict=True)):
+            most = f", up to {MAX_WARPGROUP_COLUMNS}," if self.unit == "wgmma" else ""
+            tiles = f"multiples of {fragment[0]} rows and 8 columns{most} of a {of}"
+            allowed = "16 steps" if self.unit == "mma" else "16 or 32 steps"
+            raise ValueError(f"{self.name}: allowed: {tiles}; {allowed}, or a multiple of {turn}")
         if self.row_vthreads * self.column_vthreads > 1:
             raise ValueError(f"{self.name}: a warp's tile is in one part; allowed: no vthreads")
 
     @property
     def allowed_tails(self) -> tuple[str, ...]:
         """Values of `tails` that this unit allows."""
-        return _TENSOR_TAILS if self.unit == "mma" else TAILS
+        return _TENSOR_TAILS if self.is_tensor else TAILS
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether tensor cores multiply."""
+        return self.unit != "simt"
 
     @property
     def tile(self) -> tuple[int, int, int]:
@@ -128,18 +149,18 @@ class CudaMicroKernel:
 
     @property
     def num_accumulators(self) -> int:
-        """Accumulators of a thread, or with `unit` "mma" of a warp."""
+        """Accumulators of a thread, or of all that accumulate one tile together: a warp, a warpgroup."""
         return self.thread_rows * self.thread_columns
 
     @property
     def parts(self) -> int:
-        """Tiles of a thread, or with `unit` "mma" of a warp, that the block's tile is made of."""
+        """Tiles of a thread, or of a warp or a warpgroup, that the block's tile is made of."""
         return (self.rows // self.thread_rows) * (self.columns // self.thread_columns)
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.parts * (WARP if self.unit == "mma" else 1)
+        return self.parts * _UNIT_THREADS[self.unit]
 
     @property
     def row_pitch(self) -> int:
@@ -154,25 +175,26 @@ class CudaMicroKernel:
     @property
     def stage_bytes(self) -> int:
         """Bytes of shared memory of one tile of both operands."""
-        if self.unit == "mma":
-            return 2 * self.k_tile * (self.rows + self.columns)
+        if self.is_tensor:
+            num_bytes = 2 * self.k_tile * (self.rows + self.columns)
+            return num_bytes + (-num_bytes % _PATTERN_BYTES if self.unit == "wgmma" else 0)
         return 4 * self.k_tile * (self.row_pitch + self.column_pitch)
 
     @property
     def accumulators_pitch(self) -> int:
-        """With `unit` "mma": floats from one row of a warp's accumulators to the next, in shared memory."""
+        """On tensor cores: floats from one row of a warp's accumulators to the next, in shared memory."""
         return self.thread_columns + _ACCUMULATORS_SPACER
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a block."""
-        accumulators = 4 * _FRAGMENT[0] * self.accumulators_pitch * self.parts if self.unit == "mma" else 0
-        return max(self.stages * self.stage_bytes, accumulators)
+        of_warp = 4 * _STAGED_ROWS * self.accumulators_pitch if self.is_tensor else 0
+        return max(self.stages * self.stage_bytes, of_warp * (self.threads // WARP))
 
     @property
     def dynamic_bytes(self) -> int:
         """Bytes of `shared_bytes` that a launch has to request; the code declares the rest."""
-        return self.shared_bytes if self.unit == "mma" or self.shared_bytes > _STATIC_SHARED_BYTES else 0
+        return self.shared_bytes if self.is_tensor or self.shared_bytes > _STATIC_SHARED_BYTES else 0
 
     @property
     def name(self) -> str:
@@ -192,6 +214,29 @@ class CudaMicroKernel:
     def symbol(self) -> str:
         """The name as an identifier."""
         return f"micro_kernel_{self.name}".replace("-", "_")
+
+    def on(self, sm: Multiprocessor) -> CudaMicroKernel:
+        """Return the micro-kernel whose code an architecture gets under the name of this one.
+
+        That is this one, but where it takes instructions of warpgroups, which the architecture lacks: there
+        it is a twin with `unit` "mma", of the same grid, threads, steps, workspace and alignment classes.
+        Each warpgroup's tile is divided among its four warps, and stages are as many as a block may hold.
+        """
+        if self.unit != "wgmma" or sm.has_wgmma:
+            return self
+        rows, columns = min(
+            (
+                (self.thread_rows // down, self.thread_columns * down // 4)
+                for down in (1, 2, 4)
+                if self.thread_columns * down % (4 * _FRAGMENTS["mma"][1]) == 0
+            ),
+            key=sum,
+        )
+        stages = min(self.stages, _MAX_STAGES["mma"])
+        twin = replace(self, unit="mma", thread_rows=rows, thread_columns=columns, stages=stages)
+        while twin.stages > 1 and twin.shared_bytes > sm.block_shared_bytes:
+            twin = replace(twin, stages=twin.stages - 1)
+        return twin
 
     @property
     def sum_order(self) -> tuple[str, int, int]:

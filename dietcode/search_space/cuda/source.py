@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
 from dietcode.search_space.cuda.blocks.lowering import lower_products, lower_rows
-from dietcode.search_space.cuda.forms import device_problem, functions_of
+from dietcode.search_space.cuda.forms import asked_bytes, device_problem, functions_of
 from dietcode.search_space.cuda.instructions import helpers_for
 from dietcode.search_space.cuda.lowering import lower_contraction
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -47,10 +47,10 @@ _INFINITY = """\
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #endif
 """
-_LOWER: dict[str, Callable[[Any, CudaMicroKernel, str], Any]] = {
+_LOWER: dict[str, Callable[[Any, CudaMicroKernel, str, CudaMicroKernel], Any]] = {
     Problem.form: lower_contraction,
-    ProductProblem.form: lower_products,
-    RowProblem.form: lower_rows,
+    ProductProblem.form: lambda *given: lower_products(*given[:3]),
+    RowProblem.form: lambda *given: lower_rows(*given[:3]),
 }
 # No more than code generation needs: loops stay loops, and barriers stay where they were emitted.
 _PASSES = tvm.ir.transform.Sequential(
@@ -65,7 +65,11 @@ _PASSES = tvm.ir.transform.Sequential(
 
 
 def facts_of(
-    cubin: bytes, problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], what: str
+    cubin: bytes,
+    problem: AnyProblem,
+    micro_kernels: Sequence[CudaMicroKernel],
+    what: str,
+    target: CudaTarget,
 ) -> dict[str, KernelFacts]:
     """Read the registers and shared memory that all functions of some micro-kernels take, by their symbols.
 
@@ -75,14 +79,15 @@ def facts_of(
         Compiled code of all of them.
     what : str
         Names the code in errors.
+    target : CudaTarget
+        What it was compiled for.
 
     Raises
     ------
     TuningError
         As `dietcode.target.cubin.read_kernels` has it.
     """
-    functions = [f for micro_kernel in micro_kernels for f in functions_of(problem, micro_kernel)]
-    return read_kernels(cubin, what, {f.symbol: f.shared_bytes for f in functions})
+    return read_kernels(cubin, what, asked_bytes(problem, micro_kernels, target.sm))
 
 
 def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
@@ -97,7 +102,7 @@ def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], tar
     texts = []
     for micro_kernel in micro_kernels:
         for symbol in (function.symbol for function in functions_of(problem, micro_kernel)):
-            lowered = _LOWER[problem.form](problem, micro_kernel, symbol)
+            lowered = _LOWER[problem.form](problem, micro_kernel, symbol, micro_kernel.on(target.sm))
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))

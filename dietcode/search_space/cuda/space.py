@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
@@ -22,7 +23,20 @@ from dietcode.search_space.problem import Problem
 
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 32), (16, 16), (32, 128), (16, 64))
-_K_TILES = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128)}
+_WARPGROUP_TILES = (
+    (64, 256),
+    (64, 192),
+    (64, 160),
+    (64, 128),
+    (64, 96),
+    (64, 64),
+    (64, 32),
+    (64, 16),
+    (128, 128),
+    (128, 64),
+)
+_SHAPES = {"simt": _THREAD_TILES, "mma": _WARP_TILES, "wgmma": _WARPGROUP_TILES}
+_K_TILES = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128), "wgmma": (16, 32, 64, 128)}
 EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
@@ -38,9 +52,14 @@ def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
     """Return those of a large, a middle and a small tile, for many, some and few rows, that it holds.
 
     Large ones also with more steps of the reduction at a time on tensor cores, which halves the barriers, and
-    with fewer on SIMT units, which leaves shared memory for more blocks.
+    with fewer on SIMT units, which leaves shared memory for more blocks. Where warpgroups multiply seeds for
+    them come first, and those of warps stay, since a warpgroup's tile has 64 rows at least.
     """
     tensor_tiles = (
+        CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="wgmma"),
+        CudaMicroKernel(128, 128, 64, 128, 64, stages=3, unit="wgmma"),
+        CudaMicroKernel(64, 256, 64, 256, 64, stages=4, unit="wgmma"),
+        CudaMicroKernel(64, 64, 64, 64, 64, stages=4, unit="wgmma"),
         CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma"),
@@ -85,9 +104,10 @@ def build_space(
     Returns
     -------
     list of Candidate
-        Seeds first, then those nearest to the seeds.
+        Seeds first, then those nearest to the seeds; where seeds are of several units, of these in turn.
     """
     found: dict[CudaMicroKernel, str] = {}
+    of_unit: dict[str, dict[CudaMicroKernel, str]] = {}
     for seed in seeds:
         if limits.holds(problem, seed.micro_kernel):
             found.setdefault(seed.micro_kernel, seed.source)
@@ -96,7 +116,10 @@ def build_space(
         around = (other for other in _around(t0) if not _only_pads(other, max_rows, max_columns))
         held = [other for other in around if limits.holds(problem, other)]
         for _, _, other in sorted((distance(other, t0), other.order, other) for other in held):
-            found.setdefault(other, seed.source)
+            of_unit.setdefault(t0.unit, {}).setdefault(other, seed.source)
+    for some in zip_longest(*(own.items() for own in of_unit.values())):
+        for micro_kernel, source in (pair for pair in some if pair is not None):
+            found.setdefault(micro_kernel, source)
     return [Candidate(micro_kernel, source) for micro_kernel, source in found.items()]
 
 
@@ -142,8 +165,8 @@ def _extents_around(extent: int) -> list[int]:
 
 
 def _shapes(micro_kernel: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
-    """Return the tiles that a thread, or a warp, may accumulate."""
-    return _WARP_TILES if micro_kernel.unit == "mma" else _THREAD_TILES
+    """Return the tiles that a thread, a warp or a warpgroup may accumulate."""
+    return _SHAPES[micro_kernel.unit]
 
 
 def with_threads(
@@ -156,7 +179,7 @@ def with_threads(
     rows, columns : int
         Of the block's tile.
     thread_rows, thread_columns : int
-        Of a thread's, or a warp's.
+        Of a thread's, a warp's or a warpgroup's.
 
     Returns
     -------
@@ -164,7 +187,7 @@ def with_threads(
         None where the extents do not fit together.
     """
     extents = {"rows": rows, "columns": columns, "thread_rows": thread_rows, "thread_columns": thread_columns}
-    if micro_kernel.unit == "mma":
+    if micro_kernel.is_tensor:
         return _changed(micro_kernel, **extents)
     parts = {"row_vthreads": 2 if thread_rows >= 8 else 1, "column_vthreads": 2 if thread_columns >= 8 else 1}
     return _changed(micro_kernel, **extents, **parts)

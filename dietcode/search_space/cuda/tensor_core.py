@@ -14,6 +14,7 @@ threads have read the last of this one, and later copies overwrite this one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -38,6 +39,8 @@ from dietcode.search_space.cuda.tensor_operand import FRAGMENT_STEPS, LINES, Sta
 from dietcode.search_space.tir import DTYPE, load, store
 from dietcode.target.multiprocessor import WARP
 
+Copies = Callable[[Any, Any], None]
+"""Sends a tile of the reduction on its way to a stage: ``(stage, k_outer)``."""
 _COLUMNS = 8  # of one instruction
 _ACCUMULATORS = 4  # of one instruction and lane: two columns of each of two rows
 
@@ -52,26 +55,46 @@ class TensorCoreKernel(BlockKernel):
     staged_sums : buffer of float32
         The same shared memory, for accumulators on their way to the output.
     across, down : int
-        Instructions for a warp's tile along its columns and its rows.
+        Instructions for a warp's tile along its columns and its rows, 8 columns each.
+    num_accumulators : int
+        Accumulators of a lane.
     """
+
+    instruction_rows = LINES
+    """Rows from one instruction of a warp to the next."""
+    shared_alignment = 128
+    """Bytes whose multiple the first address of shared memory is."""
 
     def _allocate(self) -> None:
         micro_kernel, problem = self.micro_kernel, self.problem
         kind = str(problem.storage(problem.row_operand))
-        tiles = T.alloc_buffer((micro_kernel.shared_bytes // 2,), kind, scope="shared.dyn", align=128)
+        tiles = T.alloc_buffer(
+            (micro_kernel.shared_bytes // 2,), kind, scope="shared.dyn", align=self.shared_alignment
+        )
         IRBuilder.name("operand_tiles", tiles)
         floats = (micro_kernel.shared_bytes // 4,)
         self.staged_accumulators = T.decl_buffer(floats, DTYPE, data=tiles.data, scope="shared.dyn")
-        across = micro_kernel.columns // micro_kernel.thread_columns
         self.warp = tirx.truncdiv(self.thread, WARP)
         self.lane = once("lane", tirx.truncmod(self.thread, WARP))
+        self._locate()
+        self.across = micro_kernel.thread_columns // _COLUMNS
+        self.down = micro_kernel.thread_rows // self.instruction_rows
+        self.num_accumulators = self.down * self.across * _ACCUMULATORS
+        self.accumulators = local("sums", self.num_accumulators)
+        address = once("address", tirx.call_extern("uint32", "shared_address", tirx.address_of(tiles[0])))
+        self._make_operands(Stages(tiles, address, micro_kernel.stage_bytes))
+
+    def _locate(self) -> None:
+        """Compute the first row and column of a warp's tile in the block's."""
+        micro_kernel = self.micro_kernel
+        across = micro_kernel.columns // micro_kernel.thread_columns
         self.warp_row = once("warp_row", tirx.truncdiv(self.warp, across) * micro_kernel.thread_rows)
         self.warp_column = once("warp_column", tirx.truncmod(self.warp, across) * micro_kernel.thread_columns)
-        self.across, self.down = micro_kernel.thread_columns // _COLUMNS, micro_kernel.thread_rows // LINES
-        self.accumulators = local("sums", self.down * self.across * _ACCUMULATORS)
-        address = once("address", tirx.call_extern("uint32", "shared_address", tirx.address_of(tiles[0])))
-        stages = Stages(tiles, address, micro_kernel.stage_bytes)
-        self.tensors = (
+
+    def _make_operands(self, stages: Stages) -> None:
+        """Make both operands, and registers for what is read of them."""
+        micro_kernel, problem = self.micro_kernel, self.problem
+        self.tensors: tuple[TensorOperand, TensorOperand] = (
             TensorOperand(self, problem.row_operand, 0, stages),
             TensorOperand(self, problem.column_operand, micro_kernel.k_tile * micro_kernel.rows, stages),
         )
@@ -87,7 +110,7 @@ class TensorCoreKernel(BlockKernel):
     def accumulate(self, is_inside: bool) -> None:
         """Accumulate as `BlockKernel` does."""
         micro_kernel = self.micro_kernel
-        with T.unroll(0, self.down * self.across * _ACCUMULATORS) as i:
+        with T.unroll(0, self.num_accumulators) as i:
             store(self.accumulators, tirx.const(0, DTYPE), [i], 1)
         low, high = self._k_outer_range()
         bounds = (
@@ -107,6 +130,17 @@ class TensorCoreKernel(BlockKernel):
             for operand in self.tensors:
                 operand.finish(stage)
 
+        self._accumulate(low, high, begin, finish)
+
+    def _accumulate(self, low: Any, high: Any, begin: Copies, finish: Callable[[Any], None]) -> None:
+        """Accumulate the tiles of the reduction from `low` to `high`.
+
+        Parameters
+        ----------
+        begin, finish : callable
+            Send tile `k_outer` on its way to a stage, ``(stage, k_outer)``, and write what went by registers.
+        """
+        micro_kernel = self.micro_kernel
         if micro_kernel.stages == 1:
             with T.serial(low, high) as k_outer:
                 begin(0, k_outer)
@@ -194,7 +228,7 @@ class TensorCoreKernel(BlockKernel):
             with T.unroll(0, -(-total // WARP)) as turn:
                 index = turn * WARP + self.lane
                 line, offset = tirx.truncdiv(index, runs), tirx.truncmod(index, runs) * width
-                row = self.first_row + wide(self.warp_row + i * LINES + line)
+                row = self.first_row + wide(self.warp_row + i * self.instruction_rows + line)
                 column = self.first_column + wide(self.warp_column + offset)
                 within = None if total % WARP == 0 else index < total
                 exists = None if is_inside or not self.has_ragged_rows else row < self.rows
