@@ -7,7 +7,7 @@ no sample reaches could not be written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,7 +200,7 @@ def pairs(own: Dictionary) -> list[Any]:
 
 
 VIEWS = {"keys": keys, "values": values, "items": pairs}
-METHODS = {  # by how many arguments there are
+METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("get", 1): got_or_none,
     ("get", 2): got,
     ("setdefault", 2): kept,
