@@ -104,17 +104,17 @@ def take_turns(
             break
         first()
         second()
-        sums, count = [0.0, 0.0], 0
+        totals, count = [0.0, 0.0], 0
         started = before = time.perf_counter()
         while count == 0 or before - started < COMPANY_SECS:
             first()
             middle = time.perf_counter()
             second()
             after = time.perf_counter()
-            sums[0] += middle - before
-            sums[1] += after - middle
+            totals[0] += middle - before
+            totals[1] += after - middle
             before, count = after, count + 1
-        readings.append((sums[0] / count, sums[1] / count))
+        readings.append((totals[0] / count, totals[1] / count))
     one, other = np.median(readings, axis=0)
     return float(one), float(other)
 
