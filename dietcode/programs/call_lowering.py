@@ -162,10 +162,9 @@ class CallLowering(ExpressionLowering):
         read = self.value if is_of_dicts else self.items
         given = [read(one) for one, _ in call.given if one is not None]
         found = self.code.emit("call", given, self.callee(node))
-        method = (
-            node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        )
-        return KnownValue(None) if is_of_dicts and method == "update" else found
+        is_update = call.function in (dictionaries.united, dictionaries.with_pairs)
+        is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        return KnownValue(None) if is_update and is_method else found
 
     def _spawned(self, node: ast.expr) -> tuple[str, Value]:
         """Begin a call that runs beside others."""

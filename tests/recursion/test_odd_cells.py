@@ -199,7 +199,18 @@ CELLS: dict[str, tuple[Any, Callable[[], dict[str, Any]], Any, list[Any], Any, A
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
+SHORT = (
+    "a gated sum",
+    "attention of two heads",
+    "three states, one of them a number",
+    "a highway",
+    "nodes counted below",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in SHORT else pytest.mark.long) for one in CELLS]
+)
 def test_cells_of_odd_sizes(name: str) -> None:
     torch.manual_seed(5)
     function, make, children, states, x_shape, leaf = CELLS[name]

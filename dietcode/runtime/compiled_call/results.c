@@ -148,13 +148,13 @@ static int fill_dict(const Decoder *d, int64_t n) {
   for (int k = 0; k < 2 && status == 0; k++)
     if (!(lists[k] = value_of(d, words + 2 + 2 * k))) status = -1;
   Py_ssize_t count = status == 0 ? PyList_Size(lists[0]) : -1;
-  if (count < 0) status = -1;
+  if (count < 0 || PyList_Size(lists[1]) != count) status = -1;
   for (Py_ssize_t i = 0; i < count && status == 0; i++) {
     PyObject *key = PyList_GetItem(lists[0], i), *value = PyList_GetItem(lists[1], i);
     status = key && value ? PyDict_SetItem(d->made[n], key, value) : -1;
   }
   Py_XDECREF(lists[0]), Py_XDECREF(lists[1]);
-  if (status != 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a dict without two fields");
+  if (status != 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a dict whose keys and values are no lists of one length");
   return status;
 }
 

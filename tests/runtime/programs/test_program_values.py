@@ -31,6 +31,7 @@ from hand_programs import (
 )
 
 from dietcode.errors import ProgramError, TensorError
+from dietcode.runtime.programs.results import ResultDecoder
 
 NUMBERS = [
     *(
@@ -362,6 +363,24 @@ def test_several_parameters_are_a_tuple() -> None:
 
 class Wide(int):
     """A number of a class of its own."""
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_dicts_are_returned(in_c: bool) -> None:
+    """A record of lists of keys and values; the dict is in itself, in a list and in a tuple."""
+    code = [["record", 2, 0, [0, 1]], ["const", 3, 5], ["append", 0, 3], ["append", 1, 2],
+            ["list", 4, [2]], ["tuple", 5, [2, 4]], ["return", 5]]  # fmt: skip
+    own = {"records": [{"name": "dict", "fields": ["dict_keys", "dict_values"]}], "names": ["left"]}
+    program = load(function("f", 2, code), **own)
+    program._decoder = ResultDecoder(program.plan, in_c)
+    for keys, values in (([1, "a", (3, (None, "b"))], [0.5, [7], "x"]), ([], []), ([True], [None])):
+        found, (again,) = program([(keys, values)])[0]
+        assert type(found) is dict and found is again and found[2] is found
+        assert list(found) == [*keys, 2]
+        assert [found[key] for key in keys] == values
+    for keys, values in (([1, 3], []), ([1], [1, 2]), ([[1]], [1])):
+        with pytest.raises((ValueError, TypeError)):
+            program([(keys, values)])
 
 
 @pytest.mark.parametrize("in_c", [True, False])
