@@ -88,9 +88,8 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(f"            {against(report)}")
     if not selection["objective_met"]:
         console.print(f"            objective not met: {selection['reason']}")
-    leaves = "1 leaf" if rule["num_leaves"] == 1 else f"{rule['num_leaves']} leaves"
     console.print(
-        f"rule        {leaves}, depth {rule['depth']}; "
+        f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
         f"loss {_loss(rule['loss_mean'])} mean, {_loss(rule['loss_worst'])} worst"
     )
     unseen = rule.get("unseen")

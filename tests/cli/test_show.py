@@ -72,7 +72,6 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     assert shown.count(HOSTILE) == 6, "the table shows it too"
     assert "\n            against the 1 measured\n" in shown
     assert "\nthreads     2, as tuned; dietcode.load(DIR, num_threads=N)" in shown
-    assert "\nrule        1 leaf, depth 0;" in shown
     report["rounds"][-1]["stop"] = "seconds"
     show_library(manifest, dispatch, report)
     assert "against the 1 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out

@@ -182,7 +182,11 @@ def test_a_map_of_two_variables(page: Page, two_variables: Job) -> None:
 
 def test_what_is_chosen_before_the_data_came_is_drawn(page: Page, two_variables: Job) -> None:
     held: list[Any] = []
-    page.route("**/result.json*", held.append)
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/result.json*", hold)
     with page.expect_request("**/result.json*"):
         page.goto(f"/jobs/{two_variables.id}")
     page.locator("[data-colour]").select_option("f_pad")
