@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from dietcode.dispatcher.rule import regret
+from dietcode.dispatcher.sample import FittingSample, best_rule
 from dietcode.dispatcher.tree import has_modulus
-from dietcode.tuner.assembly import _best_rule, _Sample
 
 
-def sample(best_of: Any, max_leaves: int | None = None) -> _Sample:
+def sample(best_of: Any, max_leaves: int | None = None) -> FittingSample:
     """Shapes of two variables up to 48, and two categories, of which the other one is a tenth slower."""
     bindings = np.stack(np.meshgrid(np.arange(1, 49), np.arange(1, 49)), axis=-1).reshape(-1, 2)
     best = best_of(*bindings.T).astype(np.int64)
     throughput = np.where(np.arange(2) == best[:, None], 1.0, 0.9)
-    return _Sample(bindings, throughput, best, np.full(len(best), 1 / len(best)), max_leaves)
+    return FittingSample(bindings, throughput, best, np.full(len(best), 1 / len(best)), max_leaves)
 
 
 def test_a_variable_whose_multiples_are_served_by_another_is_divided() -> None:
     given = sample(lambda t, s: (s % 8 == 0) & (t > 20))
-    plain, rule = (_best_rule(("T", "S"), given, divisors) for divisors in ((), (8, 4)))
+    plain, rule = (best_rule(("T", "S"), given, divisors) for divisors in ((), (8, 4)))
     assert not has_modulus(plain.root)
     assert (rule.root.variable, rule.root.divisor, rule.num_leaves) == ("S", 8, 3)
     assert (rule.predict(given.bindings) == given.best).all()
@@ -34,12 +34,12 @@ def test_with_few_leaves_less_is_lost() -> None:
     given = sample(lambda t, s: (s % 4 == 0) & (t > 20), max_leaves=6)
     losses = []
     for divisors in ((), (8, 4)):
-        rule = _best_rule(("T", "S"), given, divisors)
+        rule = best_rule(("T", "S"), given, divisors)
         assert rule.num_leaves <= 6
         losses.append(regret(rule.predict(given.bindings), given.throughput, given.weights)[0])
     assert losses[0] > 0.005 > losses[1]
 
 
 def test_where_remainders_say_nothing_thresholds_stay() -> None:
-    rule = _best_rule(("T", "S"), sample(lambda t, s: t + 0 * s > 20), (8, 4))
+    rule = best_rule(("T", "S"), sample(lambda t, s: t + 0 * s > 20), (8, 4))
     assert not has_modulus(rule.root) and rule.num_leaves == 2
