@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from small_libraries import SAFE_ERROR, built
 
-from dietcode.bench import confined, disturbance
+from dietcode.bench import confined
 from dietcode.bench.compare import bench, coarse_first
 from dietcode.bench.confined import HaltedError, confined_bench, vendor_of
+from dietcode.measure import disturbance
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ import pytest
 from small_libraries import built
 
 from benchmarks.facts import calm
-from dietcode.bench import compare, disturbance, models, turns
+from dietcode.bench import compare, models
 from dietcode.cli.show import BenchTable
+from dietcode.measure import disturbance, turns
 from dietcode.measure.disturbance import Machine, Watched, spread_of_readings, undisturbed, undisturbed_of
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
