@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
-_PLAIN_INTERVAL_SECS = 5.0
+_PLAIN_INTERVAL_SECS = 60.0
 _STAGES_WITH_BEST = {"seed", "measure"}
 
 
@@ -39,7 +39,7 @@ class ProgressBars:
         self._bars: RichProgress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._last_plain = 0.0
-        self._last_stage = ""
+        self._pending: ShownEvent | None = None  # the last event of a stage that goes on
 
     def __enter__(self) -> ProgressBars:
         if self._console.is_terminal:
@@ -56,6 +56,7 @@ class ProgressBars:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bars is None:
+            self._print_pending()
             return
         for task in self._bars.tasks:
             _end(self._bars, task, done=error is None)
@@ -63,10 +64,10 @@ class ProgressBars:
 
     def on_event(self, event: ShownEvent) -> None:
         """Show one event."""
-        text = describe(event)
         if self._bars is None:
-            self._plain(event, text)
+            self._plain(event)
             return
+        text = describe(event)
         counts = f"{event.done}/{event.total}" if event.total else ""
         if event.stage not in self._tasks:
             for task in self._bars.tasks:  # a stage without a count has ended as the next one begins
@@ -84,18 +85,34 @@ class ProgressBars:
         )
 
     def print_line(self, line: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the bars, or below what is known of a stage."""
+        self._print_pending()
         self._console.print(line, markup=False, soft_wrap=True)
 
-    def _plain(self, event: ShownEvent, text: str) -> None:
-        """A line at the start and end of a stage, and every few seconds between."""
-        now = time.monotonic()
-        ends = event.total == 0 or event.done >= event.total
-        if event.stage == self._last_stage and not ends and now - self._last_plain < _PLAIN_INTERVAL_SECS:
+    def _plain(self, event: ShownEvent) -> None:
+        """A line as a stage ends, and one a minute where it is long."""
+        now, last = time.monotonic(), self._pending
+        if last is None:
+            self._last_plain = now
+        elif last.stage != event.stage or (
+            _is_complete(last) and not event.total
+        ):  # a remark on what is done
+            self._print_pending()
+        self._pending = event
+        if now - self._last_plain >= _PLAIN_INTERVAL_SECS:
+            self._print_pending()
+
+    def _print_pending(self) -> None:
+        event, self._pending = self._pending, None
+        if event is None or self._bars is not None:
             return
-        self._last_stage, self._last_plain = event.stage, now
+        self._last_plain = time.monotonic()
         counts = f" {event.done}/{event.total}" if event.total else ""
-        self._console.print(f"{event.stage}{counts}: {text}", markup=False, soft_wrap=True)
+        self._console.print(f"{event.stage}{counts}: {describe(event)}", markup=False, soft_wrap=True)
+
+
+def _is_complete(event: ShownEvent) -> bool:
+    return 0 < event.total <= event.done
 
 
 def _end(bars: RichProgress, task: Task, done: bool = True) -> None:

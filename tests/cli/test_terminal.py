@@ -127,6 +127,33 @@ def test_no_bar_pulses_after_the_end(monkeypatch: pytest.MonkeyPatch, fails: boo
     assert [task.completed for task in tasks] == [1, 1, 0 if fails else 1]
 
 
+def test_a_log_has_one_line_a_stage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    now = [0.0]
+    monkeypatch.setattr("dietcode.cli.progress.time.monotonic", lambda: now[0])
+    with ProgressBars() as progress:
+        progress.print_line("running")
+        for done in range(5):
+            progress.on_event(step("seed", done, 4))
+        progress.on_event(step("select", 0, 0))
+        progress.on_event(step("select", 1, 1))
+        progress.on_event(step("select", 0, 0))  # a doubt about what was selected
+        for now[0] in (1.0, 59.0, 61.0, 62.0, 63.0):
+            progress.on_event(step("measure", int(now[0]), 70))
+    lines = capsys.readouterr().err.splitlines()
+    expected = [
+        "running",
+        "seed 4/4: m",
+        "select 1/1: m",
+        "select: m",
+        "measure 61/70: m",
+        "measure 63/70: m",
+    ]
+    assert lines == expected
+
+
 def test_every_command_is_in_one_group() -> None:
     command: Any = commands()
     assert {one.rich_help_panel for one in command.commands.values()} == set(GROUPS)
