@@ -94,9 +94,7 @@ class ProgressBars:
         now, last = time.monotonic(), self._pending
         if last is None:
             self._last_plain = now
-        elif last.stage != event.stage or (
-            _is_complete(last) and not event.total
-        ):  # a remark on what is done
+        elif last.stage != event.stage or _is_remark(event, last):
             self._print_pending()
         self._pending = event
         if now - self._last_plain >= _PLAIN_INTERVAL_SECS:
@@ -111,8 +109,9 @@ class ProgressBars:
         self._console.print(f"{event.stage}{counts}: {describe(event)}", markup=False, soft_wrap=True)
 
 
-def _is_complete(event: ShownEvent) -> bool:
-    return 0 < event.total <= event.done
+def _is_remark(event: ShownEvent, last: ShownEvent) -> bool:
+    """Whether an event says something more of a stage that was complete."""
+    return not event.total and 0 < last.total <= last.done
 
 
 def _end(bars: RichProgress, task: Task, done: bool = True) -> None:
