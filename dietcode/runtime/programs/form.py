@@ -5,7 +5,7 @@ from __future__ import annotations
 from dietcode.errors import ModelError
 from dietcode.graph.program_model import ProgramModel
 from dietcode.runtime.programs.code import MAX_REGISTERS, Surroundings, read_function, whole
-from dietcode.runtime.programs.plan import lookup_of
+from dietcode.runtime.programs.plan import lookup_of, record_of
 from dietcode.workload.text import one_line
 
 
@@ -25,7 +25,7 @@ def check_form(model: ProgramModel) -> None:
             {**counts, "block": len(model.blocks), "lookup": len(form["lookups"])},
             frozenset(at for at, one in enumerate(form["constants"]) if isinstance(one, str)),
             tuple(whole(one["parameters"], 0, MAX_REGISTERS, "parameters") for one in functions),
-            tuple(len(one["fields"]) for one in form["records"]),
+            tuple(len(record_of(one)[1]) for one in form["records"]),
             tuple((len(one.operands), len(one.results)) for one in model.blocks),
         )
         for one in form["lookups"]:

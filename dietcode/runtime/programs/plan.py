@@ -167,10 +167,6 @@ def read_program(data: Mapping[str, Any]) -> ProgramPlan:
         raise LibraryError(f"program.json: describes no program: {one_line(what, 160)}") from error
 
 
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and not iskeyword(text)
-
-
 def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
     found = data[name]
     if not isinstance(found, list) or len(found) >= _MOST_THINGS:
@@ -183,13 +179,8 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     max_rows = whole(data["max_rows"], 1, _MOST_ROWS, "max_rows")
     if max(map(row_bytes, types), default=0) * max_rows > _MOST_BYTES:
         raise ValueError(f"max_rows {max_rows}, of which a table has more than {_MOST_BYTES} bytes")
-    records = tuple(
-        (str(one["name"]), tuple(map(str, _listed(one, "fields")))) for one in _listed(data, "records")
-    )
+    records = tuple(map(record_of, _listed(data, "records")))
     names = tuple(map(str, _listed(data, "names")))
-    for name, fields in records:
-        if len(set(fields)) < len(fields) or not all(map(_is_name, fields)):
-            raise ValueError(f"fields {fields} of {name[:40]}")
     if len(records) * len(names) > _MOST_FIELDS:
         raise ValueError(f"{len(records)} records and {len(names)} names")
     constants = tuple(_constant(one) for one in _listed(data, "constants"))
@@ -262,6 +253,14 @@ def _constant(value: Any) -> bool | int | float | str | None:
     if value is None or isinstance(value, bool | str | float):
         return value
     raise ValueError(f"a constant {str(value)[:40]!r}")
+
+
+def record_of(data: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the fields of a record; raises ValueError for fields that cannot be attributes."""
+    name, fields = str(data["name"]), tuple(map(str, _listed(data, "fields")))
+    if len(set(fields)) < len(fields) or not all(one.isidentifier() and not iskeyword(one) for one in fields):
+        raise ValueError(f"fields {fields} of {name[:40]}")
+    return name, fields
 
 
 def lookup_of(data: Any, constants: Sequence[Any]) -> tuple[tuple[int, int], ...]:
