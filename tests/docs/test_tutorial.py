@@ -30,7 +30,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MAY_COME = "the measurements look disturbed"
 _DISTURBED = re.compile(rf"^select.*: {_MAY_COME} \(.*\); measure again with --force .*\n", re.MULTILINE)
 _NO_FIGURES = "disturbed:"  # of `dietcode bench`
-_MEANS = re.compile(r"^(disturbed:|company:|.*(largest error|of the vendor)).*\n", re.MULTILINE)
+_MEANS = re.compile(r"^(disturbed:|company:|of roof:|.*(largest error|of the vendor)).*\n", re.MULTILINE)
 
 
 def _without_means(text: str) -> str:
