@@ -150,15 +150,15 @@ def show_model_times(record: Mapping[str, Any]) -> None:
         rows.append(
             (
                 *(part["digest"][:12], f"{part['kind']}: {part['operator']}", str(part["calls"] or "-")),
-                *(_share(part["share"]), f"{part['secs'] * 1e3:.3f}"),
-                *(f"{vendor * 1e3:.3f}" if vendor else "-", ratio),
+                *(_share(part["share"]), _ms(part["secs"])),
+                *(_ms(vendor) if vendor else "-", ratio),
                 *(", ".join(map(str, part["categories"])) or "-", part["vendor"] or "-"),
             )
         )
     for row in record["host"]:
-        share, secs = _share(row["secs"] / record["secs"]), f"{row['secs'] * 1e3:.3f}"
+        share, secs = _share(row["secs"] / record["secs"]), _ms(row["secs"])
         rows.append(("on the host", row["operator"], str(row["calls"]), share, secs, "-", "-", "-", "-"))
-    title = f"{size or 'One shape'}: a call takes {record['secs'] * 1e3:.3f} ms"
+    title = f"{size or 'One shape'}: a call takes {_ms(record['secs'])} ms"
     caption = (
         "ms: in a call of the model; vendor: of the same calls; ratio: in turns, above 1 the vendor is slower"
     )
@@ -170,6 +170,11 @@ def show_model_times(record: Mapping[str, Any]) -> None:
             "measure again when nothing else runs",
             soft_wrap=True,
         )
+
+
+def _ms(secs: float) -> str:
+    """Milliseconds, also of what takes a few nanoseconds."""
+    return f"{secs * 1e3:.3f}" if secs >= 1e-4 else f"{secs * 1e3:.2g}"
 
 
 def _share(fraction: float) -> str:

@@ -17,6 +17,7 @@ from small_libraries import copy_of, facts, rewrite_manifest
 from dietcode.cli.app import run
 from dietcode.cli.common import local_time
 from dietcode.cli.show import _classes_text, _node, show_library, show_targets
+from dietcode.cli.show_model import show_model_times
 from dietcode.workload.block import BlockNode, read_node
 
 HOSTILE = "[/x] [bold]no[/bold] :smile:"
@@ -181,3 +182,15 @@ def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_milliseconds_of_tiny_parts_are_not_rounded_to_none(capsys: pytest.CaptureFixture[str]) -> None:
+    part = {
+        **{"digest": "0123456789abcdef", "kind": "block", "operator": "add", "calls": 1, "share": 0.5},
+        **{"secs": 4.2e-7, "kernel_secs": 4.2e-7, "vendor_secs": 0.25, "vendor": "torch-eager"},
+        **{"disturbed": None, "categories": [0]},
+    }
+    times = {"dimensions": {"L": 3}, "parts": [part], "host": [], "secs": 8.4e-7, "disturbed": None}
+    show_model_times(times)
+    shown = capsys.readouterr().out
+    assert "L=3: a call takes 0.00084 ms" in shown and "0.00042" in shown and "250.000" in shown
