@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.measure.disturbance import undisturbed_of
-from dietcode.target.kinds import label_of
+from dietcode.target.kinds import kind_of_target, label_of
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.stops import against
 
@@ -58,7 +58,7 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console, selection, rule = terminal(), report["selection"], report["rule"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
-    if "cuda" not in manifest["requires"]:
+    if kind_of_target(report["target"]).torch_device is None:  # the host's threads compute
         another = "dietcode.load(DIR, num_threads=N) for another number"
         console.print(f"threads     {manifest['num_threads']}, as tuned; {another}")
     if "memory" in report:

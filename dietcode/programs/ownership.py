@@ -15,11 +15,13 @@ class Ownership:
     def __init__(self) -> None:
         self._known: dict[int, Any] = {}
         self._sharing: dict[int, set[int]] = {}
+        self._others: dict[int, Any] = {}  # held, so that their numbers and memory are not another's later
 
     def clear(self) -> None:
         """Forget all, between samples."""
         self._known.clear()
         self._sharing.clear()
+        self._others.clear()
 
     def note(self, function: Callable[..., Any], results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Note what an operation has made of its operands."""
@@ -30,6 +32,8 @@ class Ownership:
             self._sharing.setdefault(one.untyped_storage().data_ptr(), set()).add(id(one))
             if id(one) not in given:
                 self._known[id(one)] = one
+            elif id(one) not in self._known:
+                self._others[id(one)] = one
 
     def is_alone(self, tensor: Any, allowed: int) -> bool:
         """Whether nothing but one variable can see a change of a tensor.

@@ -14,6 +14,7 @@ import dietcode
 from dietcode.errors import ModelError
 from dietcode.programs.interpreter import InstanceError
 from dietcode.programs.modeling import model_of
+from dietcode.programs.ownership import Ownership
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
@@ -479,6 +480,18 @@ def owned(x: Any) -> Any:
 
 def test_a_tensor_that_nothing_else_has_may_be_added_to() -> None:
     assert form_of(owned, [torch.ones(2)])["functions"]
+
+
+def test_memory_of_what_is_gone_is_shared_with_nothing() -> None:
+    ownership, made, kept = Ownership(), [], torch.ones(2)
+    for _ in range(20):
+        operand = torch.ones(2)  # nothing but the operation has it
+        ownership.note(torch.neg, [torch.neg(operand)], [operand])
+        del operand
+        made.append(torch.tanh(kept))  # where that was
+        ownership.note(torch.tanh, made[-1:], [kept])
+    assert all(ownership.is_alone(one, 2) for one in made)
+    assert not ownership.is_alone(made[0], -2)
 
 
 def test_what_comes_out_different_is_refused() -> None:

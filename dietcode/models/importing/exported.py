@@ -209,7 +209,7 @@ def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> W
                 importer.graph.add_weight(key, type_)
             importer.values[node.name] = key
         else:
-            importer.values[node.name] = importer.graph.add_input(named[node.name], type_)
+            importer.values[node.name] = importer.graph.add_input(named.get(node.name, node.name), type_)
     return weights
 
 

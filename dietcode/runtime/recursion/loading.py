@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dietcode.errors import LibraryError
+from dietcode.graph.extent import Extent
 from dietcode.runtime.library import Library
 from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
@@ -76,17 +77,20 @@ def _check_ranges(
 def _check_lookups(
     path: Path, description: RecursionDescription, phase: int, step: KernelStep, library: Library
 ) -> None:
-    """Refuse a kernel that would read rows that a table has not: of other positions than its own."""
+    """Refuse a kernel that would read rows that a table has not: of other positions than its own.
+
+    A table of one row is read at any: kernels read the last row where positions are past the end.
+    """
     for table, index in lookups(library.manifest["workload"]["op"]):
         read, by = step.arguments.get(table), step.arguments.get(index)
-        if (
-            read is None
-            or by is None
-            or by.value not in positions_in(description, phase, read.value, read.shape)
-        ):
-            raise LibraryError(
-                f"{path}: {step.digest} reads rows of {clip(read and read.value)} at {clip(by and by.value)}"
-            )
+        if read is not None and by is not None:
+            if read.value in description.constants and read.shape[:1] == (Extent.of(1),):
+                continue
+            if by.value in positions_in(description, phase, read.value, read.shape):
+                continue
+        raise LibraryError(
+            f"{path}: {step.digest} reads rows of {clip(read and read.value)} at {clip(by and by.value)}"
+        )
 
 
 def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]) -> dict[int, int]:
