@@ -483,12 +483,14 @@ def test_a_tensor_that_nothing_else_has_may_be_added_to() -> None:
 
 
 def test_memory_of_what_is_gone_is_shared_with_nothing() -> None:
-    ownership, made, kept = Ownership(), [], torch.ones(2)
-    for _ in range(20):
-        operand = torch.ones(2)  # nothing but the operation has it
-        ownership.note(torch.neg, [torch.neg(operand)], [operand])
-        del operand
-        made.append(torch.tanh(kept))  # where that was
+    ownership, made, kept, empty = Ownership(), [], torch.ones(2), []
+    for _ in range(300):
+        operands = [torch.ones(2) for _ in range(4)]  # nothing but the operations has them
+        for number in range(4):
+            ownership.note(torch.neg, [torch.neg(operands[number])], [operands[number]])
+        operands.clear()
+        empty.append([torch.empty(0) for _ in range(6)])  # have their numbers, and no memory
+        made.append(torch.tanh(kept))  # may have their memory
         ownership.note(torch.tanh, made[-1:], [kept])
     assert all(ownership.is_alone(one, 2) for one in made)
     assert not ownership.is_alone(made[0], -2)
