@@ -276,6 +276,8 @@ def test_compared_jobs_hover(page: Page, made_up: dict[str, str]) -> None:
     move_to(page, "compare", "{xAxisIndex: 0, yAxisIndex: 0}", drawn["measured"]["data"][0])
     page.locator(".chart-tip strong", has_text=re.compile("^T = 10$")).wait_for()
     assert "measured" in tip(page, "compare")
+    texts = page.locator("main, option").all_text_contents()
+    assert "UTC" not in "".join(texts), "times are the reader's own"
     screenshot(page, "compare")
     check_axe(page)
 

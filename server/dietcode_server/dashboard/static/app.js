@@ -144,6 +144,9 @@ export function localise() {
     else if (/^\d\d:\d\d:\d\d$/.test(shown)) time.textContent = inZone(at).slice(11);
     time.title = `${at.toLocaleString()} here; ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
+  for (const option of document.querySelectorAll("option[data-at]")) {
+    option.textContent = `${option.dataset.label}, ${inZone(new Date(option.dataset.at))}`;
+  }
 }
 localise();
 
