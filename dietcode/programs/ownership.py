@@ -6,7 +6,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_HELD = 3  # by `_known`, by a parameter, and by what counts
+
+def _counted(value: object) -> int:
+    return sys.getrefcount(value)
+
+
+def _held() -> int:
+    """Return how many references `_known`, the call of `is_alone` and what counts are.
+
+    A call holds its arguments once more where PyTorch's compiler has taken over the evaluation of frames.
+    """
+    probe = object()
+    return _counted(probe)  # its variable is in the place of `_known`
 
 
 class Ownership:
@@ -47,4 +58,4 @@ class Ownership:
         if id(tensor) not in self._known:
             return False
         sharing = self._sharing[tensor.untyped_storage().data_ptr()]
-        return sharing == {id(tensor)} and sys.getrefcount(tensor) <= allowed + _HELD
+        return sharing == {id(tensor)} and sys.getrefcount(tensor) <= allowed + _held()

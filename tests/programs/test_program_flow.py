@@ -18,6 +18,8 @@ from dietcode.programs.ownership import Ownership
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
+from torch._C._dynamo import eval_frame  # noqa: E402  (it needs PyTorch)
+
 
 @dataclass
 class Pair:
@@ -480,6 +482,15 @@ def owned(x: Any) -> Any:
 
 def test_a_tensor_that_nothing_else_has_may_be_added_to() -> None:
     assert form_of(owned, [torch.ones(2)])["functions"]
+
+
+def test_it_may_also_where_pytorch_evaluates_frames() -> None:
+    """As it does at times from the first `torch.compile` on; calls hold more references then."""
+    before = eval_frame.set_eval_frame(False)  # evaluates and compiles nothing
+    try:
+        assert form_of(owned, [torch.ones(2)])["functions"]
+    finally:
+        eval_frame.set_eval_frame(before)
 
 
 def test_memory_of_what_is_gone_is_shared_with_nothing() -> None:
