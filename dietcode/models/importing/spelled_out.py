@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import reduce
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.builder import GraphBuilder
@@ -163,14 +162,14 @@ def group_norm(b: GraphBuilder, x: str, groups: int, weight: Value, bias: Value,
 
 def completed(total: Extent, sizes: Sequence[Extent | None]) -> tuple[Extent, ...]:
     """Return sizes with None replaced by what is left of all elements."""
-    rest = reduce(lambda one, other: one * other, (one for one in sizes if one is not None), ONE)
+    rest = product_of(one for one in sizes if one is not None)
     return tuple(floor_divide(total, rest) if one is None else one for one in sizes)
 
 
 def flattened(b: GraphBuilder, x: str, first: int, last: int) -> str:
     """Return x with its axes from `first` to `last` as one."""
     shape = b.type(x).shape
-    middle = reduce(lambda one, other: one * other, shape[first : last + 1], ONE)
+    middle = product_of(shape[first : last + 1])
     return b.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.onnx.context import (
@@ -297,17 +297,10 @@ def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     def matrix(k: int, order: list[list[str]]) -> str:
         letters = [*batch, *order[0], *order[1]]
         turned = m.transpose(pair[k], [terms[k].index(i) for i in letters])
-        sizes = [_product(extents[i] for i in group) for group in order]
+        sizes = [product_of(extents[i] for i in group) for group in order]
         return m.reshape(turned, [*(extents[i] for i in batch), *sizes])
 
     product = m.add("matmul", matrix(0, [rows, inner]), matrix(1, [inner, columns]))
     found = [*batch, *rows, *columns]
     wide = m.reshape(product, [extents[i] for i in found])
     return m.transpose(wide, [found.index(i) for i in output])
-
-
-def _product(extents: Any) -> Extent:
-    total = ONE
-    for one in extents:
-        total = total * one
-    return total

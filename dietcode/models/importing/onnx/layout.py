@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.tensor_type import FLOATS, GraphError, axis_of, broadcast
 from dietcode.models.importing.grids import BEYOND, grid_sample
 from dietcode.models.importing.onnx.context import (
@@ -42,11 +42,8 @@ def _shape(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("Size")
 def _size(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    total = ONE
-    for extent in m.shape(n.value(0)):
-        total = total * extent
     found = np.empty((), object)
-    found[()] = total
+    found[()] = product_of(m.shape(n.value(0)))
     return known(found, "int64")
 
 
