@@ -84,7 +84,7 @@ def _check_lookups(
     for table, index in lookups(library.manifest["workload"]["op"]):
         read, by = step.arguments.get(table), step.arguments.get(index)
         if read is not None and by is not None:
-            if read.value in description.constants and read.shape[:1] == (Extent.of(1),):
+            if read.value in description.constant_names and read.shape[:1] == (Extent.of(1),):
                 continue
             if by.value in positions_in(description, phase, read.value, read.shape):
                 continue
