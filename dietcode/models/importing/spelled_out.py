@@ -64,6 +64,11 @@ def hard_sigmoid(b: GraphBuilder, x: str) -> str:
     return b.add("mul", b.add("clip", b.add("add", x, 3.0), low=0.0, high=6.0), 1.0 / 6.0)
 
 
+def hard_swish(b: GraphBuilder, x: str) -> str:
+    """Return x times its hard sigmoid."""
+    return b.add("mul", x, hard_sigmoid(b, x))
+
+
 def leaky_relu(b: GraphBuilder, x: str, slope: float) -> str:
     """Return x, and below 0 a multiple of it."""
     return b.add("add", b.add("relu", x), b.add("mul", b.add("minimum", x, 0.0), float(slope)))
@@ -83,6 +88,26 @@ def softplus(b: GraphBuilder, x: str) -> str:
     """Return ``log(1 + exp(x))`` as ``max(x, 0) + log(1 + exp(-|x|))``, which overflows nowhere."""
     small = b.add("exp", b.add("neg", b.add("abs", x)))
     return b.add("add", b.add("relu", x), b.add("log", b.add("add", small, 1.0)))
+
+
+def mish(b: GraphBuilder, x: str) -> str:
+    """Return ``x · tanh(log(1 + exp(x)))``."""
+    return b.add("mul", x, b.add("tanh", softplus(b, x)))
+
+
+def tangent(b: GraphBuilder, x: str) -> str:
+    """Return tangents of angles."""
+    return b.add("div", b.add("sin", x), b.add("cos", x))
+
+
+def is_nan(b: GraphBuilder, x: str) -> str:
+    """Return where elements are no numbers: those differ from themselves."""
+    return b.add("not_equal", x, x)
+
+
+def is_infinite(b: GraphBuilder, x: str) -> str:
+    """Return where elements are infinite."""
+    return b.add("equal", b.add("abs", x), math.inf)
 
 
 def prelu(b: GraphBuilder, x: str, weight: str) -> str:
