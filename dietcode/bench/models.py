@@ -20,7 +20,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
 from dietcode.measure.turns import FEWEST_ROUNDS
 from dietcode.runtime.library import Library
-from dietcode.runtime.loading import load
+from dietcode.runtime.loading import LoadOptions, load
 from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Step
 from dietcode.runtime.models.loading import library_folder, load_model
 from dietcode.runtime.models.model import Model
@@ -121,7 +121,7 @@ def bench_model(
         A dimension or a vendor is unknown, or a size is outside of the ranges.
     """
     benches = PartBenches(folder, vendors, num_threads)
-    model = load_model(folder, weights, num_threads, None)
+    model = load_model(folder, LoadOptions(weights, num_threads))
     parts = {part["digest"]: part for part in model.report["parts"]}
     for size in _sizes(model.executable, sizes):
         inputs = [_drawn(type_, size) for type_ in model.executable.inputs.values()]

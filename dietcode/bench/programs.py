@@ -11,6 +11,7 @@ from dietcode.bench.models import PartBenches, PartCalls, beside, timed_call
 from dietcode.bench.recursions import nearest
 from dietcode.errors import RequestError
 from dietcode.recursion.reader import file_and_object, module_of, samples_in
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.programs.loaded import BlockRun, LoadedProgram
 from dietcode.runtime.programs.loading import load_program
@@ -63,7 +64,7 @@ def bench_program(
     """
     benches = PartBenches(folder, vendors, num_threads)
     given = _instances(samples)
-    program = load_program(folder, weights, num_threads, None)
+    program = load_program(folder, LoadOptions(weights, num_threads))
     known = {part["digest"]: part for part in program.report["parts"]}
     largest = min(most or len(given), len(given))
     for size in sorted({*(one for one in BATCHES if one < largest), largest}):

@@ -16,6 +16,7 @@ from dietcode.bench.models import PartBenches, PartCalls, beside, timed_call
 from dietcode.errors import RequestError, ShapeError
 from dietcode.graph.samples import read_samples
 from dietcode.recursion.sampling import load_structures
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.loading import load_recursion
@@ -70,7 +71,7 @@ def bench_recursion(
         The file holds something else.
     """
     benches = PartBenches(folder, vendors, num_threads)
-    model = load_recursion(folder, weights, num_threads, None)
+    model = load_recursion(folder, LoadOptions(weights, num_threads))
     given = _samples(model) if structures is None else load_structures(structures)
     if num_structures is not None:
         given = [given[at] for at in spread(len(given), num_structures)]

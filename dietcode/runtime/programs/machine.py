@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import LibraryError
-from dietcode.runtime.loop_buffers import LoopBuffers
 from dietcode.runtime.models.executable import TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.native_loops import (
@@ -22,6 +21,7 @@ from dietcode.runtime.native_loops import (
     program_integers,
 )
 from dietcode.runtime.programs.plan import ProgramPlan, is_number, linear, row_bytes
+from dietcode.runtime.recursion.loop_buffers import LoopBuffers
 
 # As the machine numbers kinds of values.
 NONE, BOOL, INT, FLOAT, TEXT, TUPLE, LIST, RECORD, TENSOR = range(9)

@@ -11,7 +11,6 @@ from itertools import islice
 import numpy as np
 
 from dietcode.errors import LibraryError
-from dietcode.runtime.loop_buffers import LoopBuffers
 from dietcode.runtime.models.executable import TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
@@ -21,6 +20,7 @@ from dietcode.runtime.native_loops import (
     LoopTensor,
     NativeProgram,
 )
+from dietcode.runtime.recursion.loop_buffers import LoopBuffers
 from dietcode.runtime.recursion.plan import RecursionDescription, linear
 from dietcode.runtime.recursion.workspace import Sizes, laid_out
 
