@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import product_blocks
 import pytest
-from attention_blocks import ATTENTIONS, attention_of
+from attention_blocks import ATTENTIONS, attention_data, attention_of
 from emulated_block import LIMITS, TARGET, EmulatedBlock, extents_of
 from emulation import ORDERS, compiled
 from needs import needs_nvrtc
@@ -92,6 +92,20 @@ def test_attention_is_right(name: str) -> None:
     assert len(block.tiles) == 3
     for queries, keys in LENGTHS:
         block.check(lengths(block.problem, queries, keys))
+
+
+@pytest.mark.parametrize(("depth", "width"), [(256, 256), (128, 136), (8, 200)])
+def test_wide_heads_are_right(depth: int, width: int) -> None:
+    """Fragments of more than 64 keys, or elements of a result, are read in parts."""
+    data = attention_data("one-head")
+    data["dims"] |= {"d": depth, "e": width}
+    problem = in_half(AttentionProblem.of_spec(spec_from_data(data)), "float16")
+    steps = tensor_steps(problem)
+    tiles = [CudaMicroKernel(16, keys, 16, keys, steps, unit="mma") for keys in (16, 128)]
+    block = EmulatedBlock(problem, tiles)
+    assert block.tiles[0] == tiles[0] and len(block.tiles) == (1 if width == 256 else 2)  # of registers
+    for queries, keys in ((1, 1), (17, 131)):
+        block.check(lengths(problem, queries, keys))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -7,6 +7,7 @@ Attention: tiles of queries and keys; where there are few queries, also parts of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -77,10 +78,15 @@ def block_seeds(problem: BlockProblem, limits: CudaLimits) -> list[CudaSeed]:
 
 
 def block_micro_kernels(problem: BlockProblem, limits: CudaLimits) -> list[CudaMicroKernel]:
-    """Return all micro-kernels of a block on the target, those nearest to a seed first."""
+    """Return all micro-kernels of a block on the target, those nearest to a seed of their unit first."""
     seeds = [seed.micro_kernel for seed in block_seeds(problem, limits)]
     held = [one for one in _all(problem) if _is_useful(problem, one) and limits.holds(problem, one)]
-    return sorted(held, key=lambda one: (min(distance(one, seed) for seed in seeds), one.order))
+
+    def far(one: CudaMicroKernel) -> float:
+        """Return the distance to the nearest seed of the same unit."""
+        return min((distance(one, seed) for seed in seeds if seed.unit == one.unit), default=math.inf)
+
+    return sorted(held, key=lambda one: (far(one), not one.is_tensor, one.order))
 
 
 def block_neighbours(

@@ -18,6 +18,8 @@ STATE_THREADS = 128
 """Threads of a block that combines what parts of the keys gave: a warp for each query."""
 WEIGHTED, TOTALS = "(weighted values)", "(maxima and sums)"
 """Regions of the workspace where keys are split: of each part and query, its values, and two numbers."""
+FRAGMENT_COLUMNS = 64
+"""Keys, or elements of a result, whose fragments a warp has in registers at a time."""
 _MIN_VALUE_KEYS = 8
 _OTHER_REGISTERS = 56  # addresses, bounds, counters
 
@@ -132,7 +134,7 @@ def attention_registers(problem: AttentionProblem, micro_kernel: CudaMicroKernel
     """Estimate a thread's registers: scores, its part of the result, a step of both, five of each query."""
     if micro_kernel.is_tensor:
         width, down = TensorLayout.of(problem, micro_kernel).width, micro_kernel.thread_rows // 16
-        fragments = 4 * down + max(micro_kernel.columns, width) // 4
+        fragments = 4 * down + min(FRAGMENT_COLUMNS, max(micro_kernel.columns, width)) // 4
         return down * (micro_kernel.columns + width) // 2 + fragments + 10 * down + _OTHER_REGISTERS
     layout, rows = SimtLayout.of(problem, micro_kernel), micro_kernel.thread_rows
     own = micro_kernel.num_accumulators + rows * layout.own_columns

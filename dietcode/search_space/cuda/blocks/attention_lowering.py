@@ -48,7 +48,10 @@ def lower_attention(problem: AttentionProblem, micro_kernel: CudaMicroKernel, sy
             memory = AttentionMemory(problem, extents, pointers)
             tiles = once("row_tiles", as_int64(shape.grid.row_tiles))
             group = once("group", tirx.truncdiv(wide(block), tiles))
-            first = once("first_row", (wide(block) - group * tiles) * micro_kernel.rows)
+            number = once("row_tile", wide(block) - group * tiles)
+            if problem.plan.causal is not None:  # those that see most keys begin first
+                number = tiles - 1 - number
+            first = once("first_row", number * micro_kernel.rows)
             tile = _TILES[micro_kernel.unit](problem, micro_kernel, memory, thread, group, first)
             seen = _tiles_of(tile.num_seen(), micro_kernel)
             own = once("part_tiles", as_int64(shape.part_tiles))

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cuda.blocks.attention import AttentionTile, Write
-from dietcode.search_space.cuda.blocks.attention_layout import TensorLayout, copied_width
+from dietcode.search_space.cuda.blocks.attention_layout import FRAGMENT_COLUMNS, TensorLayout, copied_width
 from dietcode.search_space.cuda.blocks.copies import send
 from dietcode.search_space.cuda.building import local, narrow, once, only_if, run, sync, wide
 from dietcode.search_space.cuda.swizzled_tile import FRAGMENT_STEPS, LINES, Stages, SwizzledTile
@@ -55,18 +55,25 @@ class TensorAttention(AttentionTile):
         address = once("address", tirx.call_extern("uint32", "shared_address", tirx.address_of(tiles[0])))
         stages = Stages(tiles, address, layout.stage_bytes)
         k_tile, columns = micro_kernel.k_tile, micro_kernel.columns
-        keys = layout.queries
+        keys, values = layout.queries, layout.queries + columns * k_tile
         self.query_tile = SwizzledTile("queries", True, True, 0, stages, k_tile, micro_kernel.thread_rows)
-        self.key_tile = SwizzledTile("keys", False, True, keys, stages, k_tile, columns)
-        self.value_tile = SwizzledTile(
-            "values", False, False, keys + columns * k_tile, stages, layout.width, layout.width
-        )
         self.query_tile.aim(self.warp_row, self.lane)
-        for tile in (self.key_tile, self.value_tile):
-            tile.aim(tirx.IntImm("int32", 0), self.lane)
+        self.key_tiles = self._parts("keys", True, keys, stages, k_tile, columns)
+        self.value_tiles = self._parts("values", False, values, stages, layout.width, layout.width)
         self.fragments = local("row_fragments", 4 * self.down, "uint32")
-        parts = max(self.key_parts, self.value_parts)
-        self.column_fragments = local("column_fragments", 2 * parts, "uint32")
+        self.column_fragments = local("column_fragments", 2 * FRAGMENT_COLUMNS // _COLUMNS, "uint32")
+
+    def _parts(
+        self, name: str, along_reduction: bool, base: int, stages: Stages, length: int, lines: int
+    ) -> list[SwizzledTile]:
+        """Return one tile of shared memory as parts of `FRAGMENT_COLUMNS`, which are read at a time."""
+        found = []
+        for first in range(0, lines, FRAGMENT_COLUMNS):
+            num_lines = min(FRAGMENT_COLUMNS, lines - first)
+            part = SwizzledTile(f"{name}_{first}", False, along_reduction, base, stages, length, num_lines)
+            part.aim(tirx.IntImm("int32", first), self.lane)
+            found.append(part)
+        return found
 
     def row_of(self, slot: Any) -> Any:
         group = tirx.truncdiv(self.lane, _LANES)
@@ -110,7 +117,7 @@ class TensorAttention(AttentionTile):
         def begin(line: Any) -> Any:
             return self.key_begin + tirx.min(first_key + wide(line), self.keys - 1) * stride
 
-        self._send_lines(self.key_tile, stage, self.plan.key, self.micro_kernel.columns, begin)
+        self._send_lines(self.key_tiles[0], stage, self.plan.key, self.micro_kernel.columns, begin)
         self._send_values(stage, first_key)
 
     def _send_lines(self, tile: SwizzledTile, stage: Any, tensor: str, lines: int, begin: Any) -> None:
@@ -141,7 +148,7 @@ class TensorAttention(AttentionTile):
                 position = once("position", first_key + wide(key))
                 exists = tirx.And(position < self.keys, column < self.width)
                 offset = once("offset", self.value_begin + position * stride + wide(column))
-                send(self.value_tile, stage, (key, column), (source, offset, width), exists)
+                send(self.value_tiles[0], stage, (key, column), (source, offset, width), exists)
 
     def score(self, number: Any, first_key: Any) -> None:
         """Wait for a tile of keys, begin with the next one, and multiply."""
@@ -163,17 +170,26 @@ class TensorAttention(AttentionTile):
             store(self.scores, tirx.const(0, DTYPE), [i], 1)
         for k in range(self.micro_kernel.k_tile // FRAGMENT_STEPS):
             self.query_tile.read(self.fragments, 0, 0, k)
-            self.key_tile.read(self.column_fragments, 0, self.stage, k)
-            self._multiply(self.scores, self.key_parts)
+            self._multiply(self.scores, self.key_parts, self.key_tiles, k)
 
-    def _multiply(self, accumulators: Any, parts: int) -> None:
-        with T.unroll(0, self.down) as i, T.unroll(0, parts) as j:
-            run(
-                f"multiply_{self.problem.operand_dtype}",
-                tirx.address_of(accumulators[(i * parts + j) * _ACCUMULATORS]),
-                tirx.address_of(self.fragments[i * 4]),
-                tirx.address_of(self.column_fragments[j * 2]),
-            )
+    def _multiply(self, accumulators: Any, parts: int, tiles: list[SwizzledTile], k: int) -> None:
+        """Emit ``acc += fragments``, those of the columns being read from step ``16·k`` on.
+
+        Parameters
+        ----------
+        parts : int
+            Instructions along the columns of all tiles.
+        """
+        for number, tile in enumerate(tiles):
+            tile.read(self.column_fragments, 0, self.stage, k)
+            first = number * (FRAGMENT_COLUMNS // _COLUMNS)
+            with T.unroll(0, self.down) as i, T.unroll(0, tile.num_lines // _COLUMNS) as j:
+                run(
+                    f"multiply_{self.problem.operand_dtype}",
+                    tirx.address_of(accumulators[(i * parts + first + j) * _ACCUMULATORS]),
+                    tirx.address_of(self.fragments[i * 4]),
+                    tirx.address_of(self.column_fragments[j * 2]),
+                )
 
     def add_values(self, first_key: Any) -> None:
         for k in range(self.micro_kernel.columns // FRAGMENT_STEPS):
@@ -184,8 +200,7 @@ class TensorAttention(AttentionTile):
                 pair = (self.scores[at], self.scores[at + 1])
                 packed = tirx.call_extern("uint32", f"pack_{self.problem.operand_dtype}", *pair)
                 store(self.fragments, packed, [i * 4 + r], 1)
-            self.value_tile.read(self.column_fragments, 0, self.stage, k)
-            self._multiply(self.accumulators, self.value_parts)
+            self._multiply(self.accumulators, self.value_parts, self.value_tiles, k)
 
     def write(self, write: Write) -> None:
         with T.unroll(0, self.num_rows) as i:

@@ -23,6 +23,7 @@ from dietcode.search_space.cuda.blocks.shape import BlockShape
 from dietcode.search_space.cuda.blocks.signature import DeviceOps, begin_function
 from dietcode.search_space.cuda.building import narrow, once, wide
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.raster import tile_in_group, tile_in_row
 from dietcode.search_space.products.memory import ProductMemory
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.memory import RowMemory
@@ -48,8 +49,9 @@ def lower_products(problem: ProductProblem, micro_kernel: CudaMicroKernel, symbo
             small_buffers_in("local"),
         ):
             tiles, index = narrow(as_int64(grid.column_tiles)), narrow(block)
-            row = wide(once("row_tile", tirx.truncdiv(index, tiles))) * micro_kernel.rows
-            column = wide(once("column_tile", tirx.truncmod(index, tiles))) * micro_kernel.columns
+            tile_of = tile_in_group if micro_kernel.is_tensor else tile_in_row
+            _, row_tile, column_tile = tile_of(index, narrow(as_int64(grid.row_tiles)), tiles)
+            row, column = wide(row_tile) * micro_kernel.rows, wide(column_tile) * micro_kernel.columns
             copies = {name: pointers.pop(aside(name)) for name in problem.kept}
             memory = ProductMemory(problem, extents, pointers)
             for name, pointer in copies.items():
