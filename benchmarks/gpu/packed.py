@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from block_graph import block_value
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
-FORMAT = "dietcode-gpu-pack/4"
+FORMAT = "dietcode-gpu-pack/5"
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
@@ -111,6 +112,10 @@ class Tensors:
             }
             for _ in range(self.copies)
         ]
+        scales: dict[str, float] = (pack.facts.get("block") or {}).get("scales", {})
+        for given in self.sets:
+            for name, scale in scales.items():
+                given[name].mul_(scale)
         self._expected: Any = None
 
     def error_of(self, torch: Any, pack: Pack, output: Any = None) -> float:
@@ -129,6 +134,8 @@ class Tensors:
 def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
     """What the workload computes, in the dtype of the tensors."""
     facts = pack.facts
+    if facts.get("block") is not None:
+        return block_value(torch, facts["block"], given)
     operands = [given[name] for name in facts["operands"]]
     if facts["conv2d"] is None:
         value = torch.einsum(facts["einsum"], *operands)
