@@ -31,7 +31,7 @@ from dietcode.workload.instances import Instances, largest_instance, make_instan
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/4"
+FORMAT = "dietcode-gpu-pack/5"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -118,6 +118,7 @@ def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[s
             {
                 "functions": [symbols.index(launch.symbol) for launch in call.launches],
                 "grids": [list(launch.grid) for launch in call.launches],
+                "maps": [[one.to_json() for one in launch.maps] for launch in call.launches],
                 "workspace": call.workspace_bytes // 4,
                 "regions": {name: first // 4 for name, first in call.regions.items()},
             }

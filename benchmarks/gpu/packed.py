@@ -12,7 +12,7 @@ from typing import Any
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
-FORMAT = "dietcode-gpu-pack/4"
+FORMAT = "dietcode-gpu-pack/5"
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
@@ -190,8 +190,11 @@ class MicroKernel:
                         grid,
                         functions[number]["threads"],
                         [*(addresses[n] for n in functions[number]["arguments"]), *sizes],
+                        [(one, addresses[one["argument"]]) for one in maps],
                     )
-                    for number, grid in zip(shape["functions"], shape["grids"], strict=True)
+                    for number, grid, maps in zip(
+                        shape["functions"], shape["grids"], shape["maps"], strict=True
+                    )
                 ]
             )
 
