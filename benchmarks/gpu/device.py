@@ -7,13 +7,15 @@ import math
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
 _MAX_SHARED_BYTES = 8  # attribute of a function: what a launch may ask for
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
+_L2_PROMOTION = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _L2_BYTES = 64 << 20  # inputs rotate through more than this, so that none is in the cache when it comes again
 _MAX_ROTATIONS = 512
 WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
@@ -74,6 +76,33 @@ class Driver:
         self._call("cuModuleLoadData", ctypes.byref(handle), image)
         return Module(self, handle)
 
+    def tensor_map(self, one: Mapping[str, Any], address: int) -> Any:
+        """A tensor map of the tensor at an address, as a kernel takes it by value; zeros outside of it.
+
+        Raises
+        ------
+        GpuError
+            The driver makes none.
+        """
+        area, axes = (ctypes.c_char * (_MAP_BYTES + _MAP_ALIGNMENT))(), len(one["extents"])
+        place = (ctypes.c_char * _MAP_BYTES).from_buffer(area, -ctypes.addressof(area) % _MAP_ALIGNMENT)
+        self._call(
+            "cuTensorMapEncodeTiled",
+            place,
+            one["data_type"],
+            axes,
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * axes)(*one["extents"]),
+            (ctypes.c_uint64 * axes)(*one["strides"]),
+            (ctypes.c_uint32 * axes)(*one["box"]),
+            (ctypes.c_uint32 * axes)(*(axes * [1])),
+            0,
+            one["swizzle"],
+            _L2_PROMOTION,
+            0,
+        )
+        return place
+
 
 class Module:
     """Loaded code."""
@@ -123,9 +152,24 @@ class Function:
         )
         return count.value
 
-    def bind(self, grid: Sequence[int], threads: int, values: Sequence[int]) -> Callable[[int], None]:
-        """A launch with all arguments at hand, 64-bit numbers and addresses; called with the stream."""
-        kept = [ctypes.c_int64(value) for value in values]
+    def bind(
+        self,
+        grid: Sequence[int],
+        threads: int,
+        values: Sequence[int],
+        maps: Sequence[tuple[Mapping[str, Any], int]] = (),
+    ) -> Callable[[int], None]:
+        """A launch with all arguments at hand; called with the stream.
+
+        Parameters
+        ----------
+        values : sequence of int
+            64-bit numbers and addresses.
+        maps : sequence of (mapping, int)
+            Tensor maps behind them, as a pack describes them, each of the tensor at an address.
+        """
+        kept: list[Any] = [ctypes.c_int64(value) for value in values]
+        kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
 

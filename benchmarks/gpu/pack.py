@@ -132,6 +132,7 @@ def launches(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dic
             {
                 "functions": [symbols.index(launch.symbol) for launch in call.launches],
                 "grids": [list(launch.grid) for launch in call.launches],
+                "maps": [[one.to_json() for one in launch.maps] for launch in call.launches],
                 "workspace": call.workspace_bytes // 4,
                 "regions": {name: first // 4 for name, first in call.regions.items()},
             }

@@ -197,8 +197,11 @@ class MicroKernel:
                         grid,
                         functions[number]["threads"],
                         [*(addresses[n] for n in functions[number]["arguments"]), *sizes],
+                        [(one, addresses[one["argument"]]) for one in maps],
                     )
-                    for number, grid in zip(shape["functions"], shape["grids"], strict=True)
+                    for number, grid, maps in zip(
+                        shape["functions"], shape["grids"], shape["maps"], strict=True
+                    )
                 ]
             )
 

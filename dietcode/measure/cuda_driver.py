@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dietcode.errors import CandidateError
+from dietcode.search_space.cuda.bulk_maps import TensorMap
 
 NAME = "libcuda.so.1"
 NO_DEVICE = 100
@@ -36,6 +37,7 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
     "cuFuncGetAttribute": (_P, _I, _P),
     "cuFuncSetAttribute": (_P, _I, _I),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _Z),
+    "cuTensorMapEncodeTiled": (_P, _I, _U, _ADDRESS, *(4 * [_P]), *(4 * [_I])),
     "cuLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
     "cuStreamCreate": (_P, _U),
     "cuStreamSynchronize": (_P,),
@@ -52,7 +54,35 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
 }
 _STACK_BYTES, _REGISTERS, _DYNAMIC_SHARED = 3, 4, 8  # CU_FUNC_ATTRIBUTE_…
 _STATIC_SHARED_BYTES = 48 << 10  # a block may have more if its function allows it
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
+_L2_PROMOTION = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _NON_BLOCKING, _RELAXED = 1, 2  # of a stream; of a capture
+
+
+def map_arguments(one: TensorMap, address: int) -> tuple[Any, ...]:
+    """Return what ``cuTensorMapEncodeTiled`` is given behind the place of the map, as ctypes has it.
+
+    Outside of the tensor are zeros, nothing is interleaved, and neighbouring elements are taken.
+
+    Parameters
+    ----------
+    address : int
+        Of the tensor.
+    """
+    axes = len(one.extents)
+    return (
+        one.data_type,
+        axes,
+        ctypes.c_uint64(address),
+        (ctypes.c_uint64 * axes)(*one.extents),
+        (ctypes.c_uint64 * max(1, axes - 1))(*one.strides),
+        (ctypes.c_uint32 * axes)(*one.box),
+        (ctypes.c_uint32 * axes)(*(axes * [1])),
+        0,
+        one.swizzle,
+        _L2_PROMOTION,
+        0,
+    )
 
 
 class GpuError(CandidateError):
@@ -171,6 +201,13 @@ class Driver:
         """
         return GpuModule(self, self._get(_P, "cuModuleLoadData", image))
 
+    def tensor_map(self, one: TensorMap, address: int) -> Any:
+        """Return a tensor map of the tensor at an address, as a kernel takes it by value."""
+        area = (ctypes.c_char * (_MAP_BYTES + _MAP_ALIGNMENT))()
+        place = (ctypes.c_char * _MAP_BYTES).from_buffer(area, -ctypes.addressof(area) % _MAP_ALIGNMENT)
+        self.call("cuTensorMapEncodeTiled", place, *map_arguments(one, address))
+        return place
+
     def stream(self) -> Stream:
         """Return a new stream, which waits for no other."""
         return Stream(self, self._get(_P, "cuStreamCreate", _NON_BLOCKING))
@@ -215,9 +252,24 @@ class GpuFunction:
         name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         return int(self._driver._get(_I, name, self._handle, threads, self._shared_bytes))
 
-    def bind(self, grid: Sequence[int], threads: int, values: Sequence[int]) -> Callable[[Stream], None]:
-        """Return a launch with its arguments, 64-bit numbers and addresses; it is called with the stream."""
-        kept = [ctypes.c_int64(value) for value in values]
+    def bind(
+        self,
+        grid: Sequence[int],
+        threads: int,
+        values: Sequence[int],
+        maps: Sequence[tuple[TensorMap, int]] = (),
+    ) -> Callable[[Stream], None]:
+        """Return a launch with its arguments; it is called with the stream.
+
+        Parameters
+        ----------
+        values : sequence of int
+            64-bit numbers and addresses.
+        maps : sequence of (TensorMap, int)
+            Tensor maps that the function takes by value behind them, each of the tensor at an address.
+        """
+        kept: list[Any] = [ctypes.c_int64(value) for value in values]
+        kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (_P * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
         shape = (x, y, 1, threads, 1, 1, self._shared_bytes)

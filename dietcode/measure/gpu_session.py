@@ -133,13 +133,12 @@ class GpuSession:
         turns = []
         for turn, given in enumerate(tensors.sets):
             addresses = given | {name: address + turn * own + first for name, first in call.regions.items()}
-            values = [[*(addresses[name] for name in one.arguments), *sizes] for one in call.launches]
-            turns.append(
-                [
-                    functions[launch.symbol].bind(launch.grid, launch.threads, own_values)
-                    for launch, own_values in zip(call.launches, values, strict=True)
-                ]
-            )
+            bound = []
+            for one in call.launches:
+                values = [*(addresses[name] for name in one.arguments), *sizes]
+                maps = [(own_map, addresses[own_map.argument]) for own_map in one.maps]
+                bound.append(functions[one.symbol].bind(one.grid, one.threads, values, maps))
+            turns.append(bound)
 
         def run(turn: int) -> None:
             for launch in turns[turn]:

@@ -66,6 +66,7 @@ def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiles = [
         (CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=2), "hardware"),
         (CudaMicroKernel(64, 32, 64, 32, 32, stages=3, unit="wgmma"), "hardware"),
+        (CudaMicroKernel(64, 40, 64, 40, 32, stages=3, unit="tma"), "hardware"),
     ]
     assert list(write_pack(folder, spec, target, tiles)) == []
     return folder
@@ -140,7 +141,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_packed_kernels_compute_in_half_precision(number: int, half_packed: Path) -> None:
     """Inputs are rounded before anything is compared; how far it may be off depends on the output's dtype."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../search_space/emulated_maps.h"
+
 #define OK 0
 #define NOT_FOUND 500
 #define MAX_KERNELS 4096
@@ -24,7 +26,7 @@ typedef struct {
 
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
 int is_capturing; /* what waits for the GPU, or may, is refused and spoils the graph */
-int num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes = 227 << 10;
+int num_maps, num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes = 227 << 10;
 const void* last_image;
 void* last_stream;
 void* last_context;
@@ -38,7 +40,7 @@ void register_kernel(const char* name, Body body, Emulate emulate) {
   kernels[num_kernels++] = (Kernel){strdup(name), body, emulate, 48 << 10};
 }
 void reset(void) {
-  num_kernels = num_calls = num_loads = num_loaded_functions = num_launches = order = is_capturing = 0;
+  num_kernels = num_maps = num_calls = num_loads = num_loaded_functions = num_launches = order = is_capturing = 0;
   driver_version = 13000;
   block_shared_bytes = 227 << 10;
   init_status = OK;
@@ -108,6 +110,13 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   last_kernel = kernel->name;
   if (is_passed_over(stream, x * y, threads)) return OK;
   return kernel->emulate(kernel->body, x, y, threads, shared, arguments, order) == 0 ? OK : 719;
+}
+int cuTensorMapEncodeTiled(void* to, int type, uint32_t axes, void* address, const uint64_t* extents,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  ++num_maps;
+  return encode_emulated_map(to, type, axes, address, extents, strides, box, steps, interleave, swizzle, promotion,
+                             fill);
 }
 int cuFuncGetAttribute(int* value, int attribute, void* function) {
   return *value = attribute == 3 ? 0 : 10 * attribute, OK; /* no stack */

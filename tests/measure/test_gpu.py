@@ -6,6 +6,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import Measurement
 from dietcode.measure.requests import BuildRequest, CheckRequest, TimeRequest
 from dietcode.measure.store import FileKeeper
+from dietcode.search_space.cuda.forms import device_problem
+from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.stage import Stage
 from dietcode.target.cubin import KernelFacts
@@ -120,6 +123,25 @@ def test_the_driver_tells_what_a_kernel_takes(gpu: Gpu, tmp_path: Path) -> None:
         assert (found.facts["registers"], found.facts["stack_bytes"]) == (40, 0)
         alone = children.time(TimeRequest(PROBLEM, built.path, call, ()), 60.0)
         assert (alone.secs, alone.facts) == ((), found.facts)
+
+
+def test_tensor_maps_are_made_where_extents_allow_it(gpu: Gpu, tmp_path: Path) -> None:
+    """Of two instances the first is copied in bulk, the other by threads."""
+    tile = CudaMicroKernel(64, 32, 64, 32, 32, stages=3, unit="tma")
+    problem = device_problem(
+        replace(make_problem("mk,nk->mn", {"n": 24}), operand_dtype="float16", output_dtype="float16")
+    )
+    points = tuple({"m": 70, "n": 24, "k": k} for k in (40, 41))
+    assert [len(call_of(problem, tile, one).launches[0].maps) for one in points] == [2, 0]
+    with LocalMachine().children(gpu_device(gpu), print) as children:
+        recipe = CudaRecipe(problem, tile, CudaTarget("sm_90a"))
+        (built,) = children.build([BuildRequest(str(tmp_path / "right.cubin"), recipe)])
+        assert built.path is not None, built.error
+        call = LaunchedKernel(tile)
+        checked = children.check(CheckRequest(problem, built.path, call, points), 60.0)
+        assert checked.error is None and checked.max_error is not None and checked.max_error < 1e-3
+        found = children.time(TimeRequest(problem, built.path, call, points, repeats=5), 60.0)
+        assert found.error is None and len(found.secs) == 2
 
 
 def test_machine_code_that_the_driver_refuses(gpu: Gpu, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ constexpr unsigned MAX_THREADS = 1024, WARP = 32, MAX_COPIES = 512;
 constexpr unsigned char NOTHING = 0xff;  // in each byte: a NaN in every format
 dim3 thread_index, block_index, block_size, grid_size;
 
-enum State { RUNS, AT_BARRIER, AT_WARP, ENDED };
+enum State { RUNS, AT_BARRIER, AT_WARP, ENDED, AT_PHASE, AT_CONSUMERS };
 struct Copy {  // of one thread, on its way to shared memory; a mark without bytes ends a group
   char* to;
   const char* from;
@@ -92,6 +92,8 @@ Fiber fibers[MAX_THREADS];
 char* stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
 alignas(1024) char dynamic_shared[MAX_SHARED + GUARD];
 unsigned current, asked_bytes;  // the thread, and shared memory of a block
+unsigned moved, num_consumers;   // what threads that wait for phases may look at again; who meets without the others
+bool finish_a_copy();
 void (*body)(void**);
 void** arguments;
 
@@ -135,7 +137,7 @@ inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) 
     if (order == 1) lane = lanes - 1 - i;
     if (order == 2) lane = (i * 17 + round * 5) % lanes;  // 17 and a power of two share no divisor
     Fiber& fiber = fibers[first + lane];
-    if (fiber.state == RUNS) enter(first + lane);
+    if (fiber.state == RUNS || fiber.state == AT_PHASE) enter(first + lane);
     waiting += fiber.state == AT_WARP;
   }
   if (waiting != lanes) return false;
@@ -144,33 +146,57 @@ inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) 
 }
 
 // One block. In the orders 0 and 1 a warp runs to the block's barrier before another does, in order 2 they run
-// side by side. Returns whether all threads met at the same barriers.
+// side by side, but for the second one: it runs when no other can, and no copy is on its way. Returns whether all threads met at the same barriers.
 inline bool run_block(int order) {
   const unsigned threads = block_size.x, warps = (threads + WARP - 1) / WARP;
   for (unsigned t = 0; t < threads; ++t) {
     fibers[t].state = RUNS;
     fibers[t].num_copies = fibers[t].groups = 0;
   }
+  bool is_left_behind = order == 2;
   for (unsigned round = 0;; ++round) {
     bool goes_on = false;
+    const unsigned before = moved;
     for (unsigned i = 0; i < warps; ++i) {
       const unsigned first = WARP * (order == 1 ? warps - 1 - i : order == 2 ? (i + round) % warps : i);
       const unsigned lanes = threads - first < WARP ? threads - first : WARP;
+      if (is_left_behind && first == WARP) continue;
       while (run_warp(first, lanes, order, round)) {
         goes_on = true;
         if (order == 2) break;
       }
     }
-    if (goes_on) continue;
-    unsigned ended = 0, waiting = 0;
+    const bool was_left_behind = is_left_behind;
+    is_left_behind = order == 2;
+    if (goes_on || moved != before || finish_a_copy()) continue;
+    if (was_left_behind) {
+      is_left_behind = false;
+      continue;
+    }
+    unsigned ended = 0, waiting = 0, consumers = 0;
     for (unsigned t = 0; t < threads; ++t) {
+      consumers += fibers[t].state == AT_CONSUMERS;
       ended += fibers[t].state == ENDED;
       waiting += fibers[t].state == AT_BARRIER;
     }
     if (ended == threads) return true;
+    if (consumers != 0) {
+      if (consumers != num_consumers) return false;
+      for (unsigned t = 0; t < threads; ++t) {
+        if (fibers[t].state == AT_CONSUMERS) fibers[t].state = RUNS;
+      }
+      continue;
+    }
     if (waiting != threads) return false;
     for (unsigned t = 0; t < threads; ++t) fibers[t].state = RUNS;
   }
+}
+
+inline bool is_waiting_for_phase() {
+  for (unsigned t = 0; t < block_size.x; ++t) {
+    if (fibers[t].state == AT_PHASE) return true;
+  }
+  return false;
 }
 
 }  // namespace emulated
@@ -185,6 +211,8 @@ static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 #include "emulated_warp.h"
 
 #include "emulated_warpgroup.h"
+
+#include "emulated_bulk.h"
 
 #ifdef COUNTS_BANKS
 #include "emulated_banks.h"
@@ -209,11 +237,17 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
       block_index = {i, j, 0};
       memset(dynamic_shared, NOTHING, shared + GUARD);
       begin_block_of_products(shared);
-      if (!run_block(order)) return 1;
+      begin_block_of_copies(order);
+      if (!run_block(order)) {
+        if (wrong == NOTHING_WRONG) wrong = is_waiting_for_phase() ? NEVER_OVER : 1;
+        for (Fiber& fiber : fibers) fiber.has_begun = false;  // others begin where they begin, not where these wait
+        return wrong;
+      }
 #ifdef COUNTS_BANKS
       end_counting();
 #endif
       end_block_of_products();
+      end_block_of_copies();
       if (wrong != NOTHING_WRONG) return wrong;
       for (unsigned k = 0; k < GUARD; ++k) {
         if (static_cast<unsigned char>(dynamic_shared[shared + k]) != NOTHING) return 2;

@@ -17,6 +17,13 @@ enum Wrong {
   NO_FENCE = 12,
   OVERWRITTEN = 13,      // shared memory that products on their way read
   NOT_AWAITED = 14,
+  NO_BARRIER = 20,       // at that address, or overwritten
+  NOT_SHOWN = 21,
+  TOO_MANY_ARRIVALS = 22,
+  BAD_BOX = 23,
+  COPIES_LEFT = 24,      // that nobody waited for, or bytes that nobody copied
+  BAD_REGISTERS = 25,
+  NEVER_OVER = 26,
 };
 int wrong;
 

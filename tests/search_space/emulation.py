@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from compile_cache import precompiled_header, shared_library
 
+from dietcode.measure.cuda_driver import map_arguments
+from dietcode.search_space.cuda.bulk_instructions import MAP_BYTES
+from dietcode.search_space.cuda.bulk_maps import TensorMap
 from dietcode.search_space.cuda.classes import AlignmentClass
 from dietcode.search_space.cuda.forms import call_shape, classes_of, device_problem, launches_of
 from dietcode.search_space.cuda.instructions import HELPERS
@@ -37,7 +40,7 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
-_SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*\{")
+_SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\([\d,]+\) )?(\w+)\(([^)]*)\)\s*\{")
 _GUARD = 64  # floats before and behind each buffer, all of them this NaN, which is two in half precision
 _CANARY = np.uint32(0x7FC17FC2)
 
@@ -50,6 +53,13 @@ _FAILURES = {
     12: "products began without a fence",
     13: "products read what was not published, or overwritten meanwhile",
     14: "products were not waited for",
+    20: "a barrier is used that was not made, or was overwritten",
+    21: "copies are told to barriers that were not shown to them",
+    22: "more threads arrive than a barrier counts",
+    23: "a box is of no map, or of no tile",
+    24: "copies were not waited for, or bytes are expected that nobody copied",
+    25: "registers are taken that nobody gave",
+    26: "threads wait for a phase that is never over",
 }
 
 
@@ -95,7 +105,7 @@ def counting(text: str) -> str:
 def without_classes(text: str) -> str:
     """The text without the functions of alignment classes that ask for something."""
     head, *functions = re.split(r'(?=extern "C" __global__)', text)
-    return head + "".join(f for f in functions if not re.match(r"[^(]*\(\d+\) \w+_by\d+\(", f))
+    return head + "".join(f for f in functions if not re.match(r"[^(]*\([\d,]+\) \w+_by\d+\(", f))
 
 
 @cache
@@ -146,6 +156,15 @@ def is_whole(area: Any, copy: Any) -> bool:
     return bool((given[:start] == whole[:start]).all() and (given[end:] == whole[end:]).all())
 
 
+def encoded_map(library: ctypes.CDLL, one: TensorMap, address: int) -> Any:
+    """A tensor map as the emulator has it, 128 bytes at a multiple of 128."""
+    area = (ctypes.c_char * (2 * MAP_BYTES))()
+    place = (ctypes.c_char * MAP_BYTES).from_buffer(area, -ctypes.addressof(area) % MAP_BYTES)
+    status = library.encode_map(place, *map_arguments(one, address))
+    assert status == 0, f"no driver makes a map of {one}"
+    return place
+
+
 def launch(
     problem: Any,
     library: ctypes.CDLL,
@@ -175,8 +194,11 @@ def launch(
     for function, (x, y) in zip(launches_of(problem, tile, own), shape.grids, strict=True):
         values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
         sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
-        pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
-            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
+        maps = [one.at(shape.block_extents) for one in function.maps]
+        encoded = [encoded_map(library, one, given[one.argument][0].ctypes.data) for one in maps]
+        taken = (*values, *sizes, *encoded)
+        pointers = (ctypes.c_void_p * len(taken))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in taken)
         )
         call = getattr(library, f"call_{function.symbol}")
         grid = (int(x), int(y), function.threads, function.shared_bytes)

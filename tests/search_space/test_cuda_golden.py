@@ -44,3 +44,8 @@ def test_generated_code_is_as_it_was(name: str, problem: Any, tile: CudaMicroKer
 def test_generated_code_of_warpgroups_is_as_it_was(golden: Any) -> None:
     tile = CudaMicroKernel(128, 128, 64, 128, 64, stages=3, unit="wgmma")
     golden("cuda_warpgroups_128x128", cuda_text(HALF, [tile], CudaTarget("sm_90a")))
+
+
+def test_generated_code_of_copies_in_bulk_is_as_it_was(golden: Any) -> None:
+    tile = CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="tma")
+    golden("cuda_bulk_128x256", cuda_text(HALF, [tile], CudaTarget("sm_90a")))

@@ -123,12 +123,13 @@ def test_half_precision_is_for_tensor_cores_where_they_know_it(arch: str) -> Non
         assert len(seeds) >= 3
         knows = dtype in ARCHS[arch].tensor_dtypes
         space = build_space(problem, seeds, limits(arch), 2048, 2304)
-        units = {"mma", "wgmma"} if ARCHS[arch].has_wgmma else {"mma"}
+        units = {"mma", "wgmma", "tma"} if ARCHS[arch].has_wgmma else {"mma"}
         assert {c.micro_kernel.unit for c in space} == (units if knows else {"simt"})
         assert len(space) > 50
         for seed in seeds:
             others = neighbours(problem, seed.micro_kernel, limits(arch), 768)
-            assert {tile.unit for tile in others} == {seed.micro_kernel.unit}
+            alike = {"wgmma", "tma"} if seed.micro_kernel.has_warpgroups else {seed.micro_kernel.unit}
+            assert {tile.unit for tile in others} == alike
             assert replace(seed.micro_kernel, tails="partition") in others
             assert replace(seed.micro_kernel, splits=2) in others
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from compiled import make_problem
+from disassembly import disassembled
 from needs import needs_nvrtc
 
 from dietcode.errors import CandidateError
@@ -34,18 +33,6 @@ def half(einsum: str, fixed: dict[str, int], dtype: str) -> Problem:
 
 DENSE = half("mk,nk->mn", {"n": 2304, "k": 768}, "float16")
 VALUES = half("bmk,bkn->bmn", {"n": 64}, "bfloat16")
-
-
-def disassembled(cubin: bytes, folder: Path) -> str:
-    """SASS of machine code, by NVIDIA's disassembler."""
-    spec = importlib.util.find_spec("nvidia.cu13")
-    roots = [Path(root) for root in (spec and spec.submodule_search_locations) or ()]
-    found = [root / "bin" / "nvdisasm" for root in roots if (root / "bin" / "nvdisasm").is_file()]
-    if not found:
-        pytest.skip("nvidia-cuda-nvdisasm is not installed")
-    path = folder / "kernels.cubin"
-    path.write_bytes(cubin)
-    return subprocess.run([str(found[0]), str(path)], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.sampled(keep=1)

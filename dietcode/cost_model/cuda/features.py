@@ -17,10 +17,11 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
-VERSION = 3
-_READ_COST = {"simt": 2.0, "mma": 16.0, "wgmma": 32.0}  # of an element from shared memory, in multiply-adds
+VERSION = 4
+# Of an element from shared memory, in multiply-adds.
+_READ_COST = {"simt": 2.0, "mma": 16.0, "wgmma": 32.0, "tma": 32.0}
 # Of a load or store of global memory, in FLOPs of a full wave.
-_VECTOR_COST = {"simt": 8.0, "mma": 128.0, "wgmma": 128.0}
+_VECTOR_COST = {"simt": 8.0, "mma": 128.0, "wgmma": 128.0, "tma": 128.0}
 # Of a warpgroup's multiply-add, in those of a warp: mma.sync reaches 62 % of what wgmma does on an H100
 # ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
 _WARPGROUP_COST = 0.62
@@ -44,6 +45,7 @@ FEATURES = (
     Feature("is_checked", "0/1", "checks are left in the loop"),
     Feature("is_mma", "0/1", "tensor cores multiply, from registers of a warp"),
     Feature("is_wgmma", "0/1", "tensor cores multiply, from shared memory for a warpgroup"),
+    Feature("is_tma", "0/1", "as `is_wgmma`, of what a warpgroup of its own copies in bulk"),
     Feature("log_num_steps", "log2 steps", "steps of the reduction that a block does"),
     Feature("log_waves", "log2 waves", "blocks over those that run at a time"),
     Feature("imbalance", "ratio", "pad(n, P) / n"),
@@ -63,11 +65,11 @@ def step_cost(micro_kernel: CudaMicroKernel) -> float:
     """
     extents = micro_kernel.thread_rows + micro_kernel.thread_columns
     reads = _READ_COST[micro_kernel.unit] * extents / micro_kernel.num_accumulators
-    return _WARPGROUP_COST * max(1.0, reads) if micro_kernel.unit == "wgmma" else 1.0 + reads
+    return _WARPGROUP_COST * max(1.0, reads) if micro_kernel.has_warpgroups else 1.0 + reads
 
 
 # `step_cost` of the sweep's micro-kernel: 8x8 of a thread, 64x64 of a warp, 64x256 of a warpgroup.
-_SWEEP_COSTS = {"simt": 1.5, "mma": 1.5, "wgmma": _WARPGROUP_COST}
+_SWEEP_COSTS = {"simt": 1.5, "mma": 1.5, "wgmma": _WARPGROUP_COST, "tma": _WARPGROUP_COST}
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ class CudaEstimator:
             *(micro_kernel.tails == name for name in TAILS[1:]),
             micro_kernel.unit == "mma",
             micro_kernel.unit == "wgmma",
+            micro_kernel.unit == "tma",
             np.log2(counts.num_steps),
             np.log2(counts.waves),
             counts.imbalance,

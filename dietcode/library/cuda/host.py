@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dietcode.search_space.cuda.forms import (
-    asked_bytes,
     call_shape,
     classes_of,
     cuda_form,
     device_problem,
+    emitted_functions,
     launches_of,
 )
+from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
@@ -110,8 +111,9 @@ def host_text(
     problem = device_problem(problem)
     names = (*problem.inputs, *problem.outputs)
     indices = sorted(problem.extents)
-    shared = [asked_bytes(problem, tiles, image.target.sm) for image in images]
-    kernels = list(shared[0])
+    emitted = [emitted_functions(problem, tiles, image.target.sm) for image in images]
+    kernels = list(emitted[0])
+    most_maps = max(len(function.maps) for of_image in emitted for function in of_image.values())
     known = ", ".join(f"{i.target.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
     defines = {
         "NUM_IMAGES": len(images),
@@ -125,6 +127,7 @@ def host_text(
         "MAX_REGIONS": max(1, *(len(_shape(problem, tile, indices).regions) for tile in tiles)),
         "MAX_LAUNCHES": max(len(launches_of(problem, tile)) for tile in tiles),
         "MAX_RANK": max(len(problem.axes(name)) for name in names),
+        "MAX_MAPS": most_maps,
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
     }
@@ -136,10 +139,7 @@ def host_text(
         _LAUNCHER.read_text(encoding="utf-8"),
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
-        _array(
-            "const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]",
-            ["{" + ", ".join(str(of_image[name]) for name in kernels) + "}" for of_image in shared],
-        ),
+        _array("const Kernel kernels[NUM_IMAGES][NUM_KERNELS]", [_kernels(own, kernels) for own in emitted]),
         _tensors(problem, tiles, names),
         _array("const int into[NUM_OUTPUTS]", [str(_table(problem, name)) for name in problem.outputs]),
         _axes(problem, names, indices),
@@ -174,6 +174,13 @@ def _images(images: Sequence[Image]) -> str:
         for index, i in enumerate(images)
     ]
     return text + _array("const Image images[NUM_IMAGES]", rows)
+
+
+def _kernels(emitted: Mapping[str, Function], kernels: Sequence[str]) -> str:
+    """Return what an architecture's code of each kernel needs of a launch."""
+    rows = [emitted[name] for name in kernels]
+    own = [f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}}}" for one in rows]
+    return "{" + ", ".join(own) + "}"
 
 
 def _tensors(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:
@@ -255,16 +262,31 @@ def _plan(
             given = [str(positions[name]) for name in function.arguments]
             text += f"      static const int of_{index}[] = {{{', '.join(given)}}};\n"
             text += (
-                f"      launches[{index}] = (Launch){{{_text(x)}, {y}, {function.threads}, "
+                f"      launches[{index}] = (Launch){{{_text(x)}, {y}, "
                 f"{kernels.index(function.symbol)}, {len(given)}, of_{index}}};\n"
             )
             if function.symbol == tile.symbol:
+                text += _maps(problem, tile, index, shape, positions)
                 text += _wider(problem, tile, index, kernels, names, indices)
         for index, region in enumerate(regions.values()):
             text += f"      result.first[{index}] = {_text(region.first)};\n"
             text += f"      result.workspace = {_text(region.first)} + {_text(region.size)};\n"
         text += f"      result.launches = {len(functions)};\n      break;\n    }}\n"
     return text + "    default:\n      break;\n  }\n  return result;\n}\n"
+
+
+def _maps(
+    problem: AnyProblem, tile: CudaMicroKernel, launch: int, shape: Any, positions: Mapping[str, int]
+) -> str:
+    """Return what describes the tensor maps of a block function, which are alike in all classes with any."""
+    widest = launches_of(problem, tile, classes_of(problem, tile)[0])[launch]
+    text = ""
+    for number, one in enumerate(own.at(shape.block_extents) for own in widest.maps):
+        numbers = (positions[one.argument], one.data_type, one.swizzle, len(one.extents))
+        lists = (map(_text, one.extents), map(_text, one.strides), map(str, one.box))
+        fields = [*map(str, numbers), *("{" + ", ".join(values) + "}" for values in lists)]
+        text += f"      launches[{launch}].maps[{number}] = (Map){{{', '.join(fields)}}};\n"
+    return text
 
 
 def _wider(

@@ -14,7 +14,9 @@
 #include <tvm/ffi/extra/c_env_api.h>
 
 #define MAX_DEVICES 64
-#define MAX_ARGUMENTS (NUM_TENSORS + MAX_REGIONS + NUM_DYNAMIC)
+#define MAX_ARGUMENTS (NUM_TENSORS + MAX_REGIONS + NUM_DYNAMIC + MAX_MAPS)
+#define MAX_AXES 3 /* of a tensor map */
+#define L2_PROMOTION 3 /* CU_TENSOR_MAP_L2_PROMOTION_L2_256B */
 #define CUDA 2 /* DLPack's kDLCUDA */
 #define CAPABILITY_MAJOR 75
 #define CAPABILITY_MINOR 76
@@ -43,12 +45,26 @@ typedef struct {
 } Window;
 
 typedef struct {
+  int tensor; /* as a launch's tensors */
+  int type, swizzle, axes;
+  uint64_t extents[MAX_AXES], strides[MAX_AXES]; /* strides in bytes, of all axes but the first */
+  uint32_t box[MAX_AXES];
+} Map;
+
+typedef struct {
   int64_t x, y;
-  unsigned threads;
   int kernel; /* index into kernel_names */
   int num_tensors;
   const int* tensors; /* indices into the tensors and, behind them, regions of the workspace */
+#if MAX_MAPS > 0
+  Map maps[MAX_MAPS];
+#endif
 } Launch;
+
+typedef struct {
+  unsigned threads, shared_bytes; /* that a launch asks for */
+  int maps; /* tensor maps that it takes */
+} Kernel;
 
 typedef struct {
   int launches;
@@ -59,7 +75,7 @@ typedef struct {
 /* Generated, at the end of the file. */
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
-static const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]; /* that a launch asks for */
+static const Kernel kernels[NUM_IMAGES][NUM_KERNELS];
 static const Tensor tensors[NUM_TENSORS];
 static const int into[NUM_OUTPUTS]; /* the input that an output is written to rows of; -1 for none */
 static const Axis axes[NUM_TENSORS][MAX_RANK];
@@ -88,6 +104,10 @@ static struct {
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
   int (*error_name)(int, const char**);
+#if MAX_MAPS > 0
+  int (*encode)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int,
+                int, int, int);
+#endif
 } driver;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,6 +150,9 @@ static int open_driver(void) {
       {"cuFuncLoad", (void**)&driver.load_function},
       {"cuLaunchKernel", (void**)&driver.launch},
       {"cuGetErrorName", (void**)&driver.error_name},
+#if MAX_MAPS > 0
+      {"cuTensorMapEncodeTiled", (void**)&driver.encode},
+#endif
   };
   int version = 0;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -153,7 +176,7 @@ static const Image* choose_image(int capability);
 typedef struct {
   atomic_int is_ready;
   void* context;
-  const unsigned* shared_bytes; /* of the image that was loaded */
+  const Kernel* kernels; /* of the image that was loaded */
   void* functions[NUM_KERNELS];
 } Device;
 static Device devices[MAX_DEVICES];
@@ -172,7 +195,7 @@ static int prepare(Device* device, int index) {
     return fail("RuntimeError", "cuda:%d is an sm_%d%d; this library holds code for " IMAGES_TEXT
                 "; build it for that architecture", index, major, minor);
   }
-  device->shared_bytes = shared_bytes[image - images];
+  device->kernels = kernels[image - images];
   if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
   if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
   status = driver.load(&module, image->data);
@@ -186,10 +209,11 @@ static int prepare(Device* device, int index) {
     status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
     /* A module's functions are loaded when they are first launched, which waits for the GPU: not in a call. */
     if (status == 0) status = check(driver.load_function(device->functions[i]), "cuFuncLoad");
-    if (status != 0 || device->shared_bytes[i] == 0) continue;
-    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)device->shared_bytes[i]) != 0) {
+    const unsigned shared_bytes = device->kernels[i].shared_bytes;
+    if (status != 0 || shared_bytes == 0) continue;
+    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes) != 0) {
       status = fail("RuntimeError", "cuda:%d, an sm_%d%d, gives a block less than the %u bytes of shared memory that %s "
-                    "needs; build the library for that architecture", index, major, minor, device->shared_bytes[i],
+                    "needs; build the library for that architecture", index, major, minor, shared_bytes,
                     kernel_names[i]);
     }
   }
@@ -379,6 +403,23 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
+/* What a launch copies in bulk: maps of these tensors, as the kernel takes them by value. */
+static int make_maps(const Launch* launch, int count, void* const* addresses, uint64_t (*made)[16],
+                     void** arguments) {
+  int status = 0;
+#if MAX_MAPS > 0
+  static const uint32_t every[MAX_AXES] = {1, 1, 1};
+  for (int k = 0; k < count && status == 0; ++k) {
+    const Map* map = &launch->maps[k];
+    status = check(driver.encode(made[k], map->type, (uint32_t)map->axes, addresses[map->tensor], map->extents,
+                                 map->strides, map->box, every, 0, map->swizzle, L2_PROMOTION, 0),
+                   "cuTensorMapEncodeTiled");
+    arguments[k] = made[k];
+  }
+#endif
+  return status;
+}
+
 /* run(inputs..., outputs..., workspace address, variables...) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
@@ -407,16 +448,22 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
   if (switches && check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
   for (int i = 0; i < planned.launches && status == 0; ++i) {
     const Launch* launch = &launches[i];
+    const Kernel* kernel = &device->kernels[launch->kernel];
+    _Alignas(128) uint64_t maps[MAX_MAPS + 1][16];
     void* arguments[MAX_ARGUMENTS];
     int at = 0;
     for (int k = 0; k < launch->num_tensors; ++k) arguments[at++] = &addresses[launch->tensors[k]];
     for (int k = 0; k < NUM_DYNAMIC; ++k) arguments[at++] = &extents[dynamic[k]];
+    if (make_maps(launch, kernel->maps, addresses, maps, arguments + at) != 0) {
+      status = -1;
+      break;
+    }
     if (launch->x > INT32_MAX) {
       status = fail("ValueError", "run: %lld blocks; allowed: %d", (long long)launch->x, INT32_MAX);
       break;
     }
     status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
-                                 launch->threads, 1, 1, device->shared_bytes[launch->kernel], stream, arguments, NULL),
+                                 kernel->threads, 1, 1, kernel->shared_bytes, stream, arguments, NULL),
                    "cuLaunchKernel");
   }
   if (switches) driver.pop(&popped);

@@ -40,6 +40,8 @@ class BlockKernel:
     ----------
     batch, first_row, first_column, part : int64 expressions
         Which tile the block computes, and which part of the reduction.
+    maps : dict of str to expression
+        Tensor maps that the function is given, by the tensors that they describe.
     rows, columns, reduction : int64 expressions
         Flattened extents.
     """
@@ -63,6 +65,7 @@ class BlockKernel:
         self.first_row: Any = None
         self.first_column: Any = None
         self.part: Any = None
+        self.maps: dict[str, Any] = {}
         self._allocate()
 
     def _allocate(self) -> None:
@@ -83,6 +86,10 @@ class BlockKernel:
         self.accumulators = local("sums", micro_kernel.num_accumulators)
         self.row_values = local("row_values", micro_kernel.thread_rows)
         self.column_values = local("column_values", micro_kernel.thread_columns)
+
+    def run_roles(self, compute: Callable[[], None]) -> None:
+        """Emit what the block does: here `compute`, in all threads."""
+        compute()
 
     def _is_ragged(self, indices: tuple[str, ...], extent: int) -> bool:
         """Whether tiles of `extent` may reach past the end of a role."""

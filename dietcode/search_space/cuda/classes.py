@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dietcode.search_space.cuda.bulk_maps import maps_of
 from dietcode.search_space.cuda.fetching import (
     AlignedProblem,
     output_width,
@@ -69,7 +70,7 @@ class ClassCounts:
     Attributes
     ----------
     of_step : float
-        Those of both operands for each step of the reduction.
+        Those of both operands for each step of the reduction; of bulk copies one for each box.
     of_output : float
         Those of the output, or of its part in the workspace.
     """
@@ -153,6 +154,9 @@ def _count(
 ) -> ClassCounts:
     rows, columns = (widths[name] for name in block_problem(problem, micro_kernel).inputs[:2])
     of_step = micro_kernel.rows / rows + micro_kernel.columns / columns
+    maps = maps_of(problem, micro_kernel)
+    if maps:
+        of_step = sum(one.num_boxes for one in maps) / micro_kernel.k_tile
     return ClassCounts(own, of_step, micro_kernel.rows * micro_kernel.columns / widths[problem.output])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dietcode.search_space.cuda.bulk_maps import form_of, maps_of
 from dietcode.search_space.cuda.classes import UNALIGNED, AlignmentClass
 from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -35,6 +36,10 @@ def contraction_launches(
         for copy in copies_of(problem, micro_kernel)
     ]
     arguments = block_arguments(problem, micro_kernel)
-    block = Function(own.symbol(micro_kernel), arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
+    known = own.problem(problem)
+    form = form_of(known, micro_kernel)
+    block = Function(
+        own.symbol(micro_kernel), arguments, form.threads, form.dynamic_bytes, maps_of(known, form)
+    )
     adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))

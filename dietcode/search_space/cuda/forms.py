@@ -104,11 +104,19 @@ def asked_bytes(
     problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], sm: Multiprocessor
 ) -> dict[str, int]:
     """Return the shared memory that the launches of all functions ask for on an architecture, by symbol."""
-    found: dict[str, int] = {}
+    found = emitted_functions(problem, micro_kernels, sm)
+    return {symbol: function.shared_bytes for symbol, function in found.items()}
+
+
+def emitted_functions(
+    problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], sm: Multiprocessor
+) -> dict[str, Function]:
+    """Return all functions as an architecture has them, those of twins too, by the symbols of launches."""
+    found: dict[str, Function] = {}
     for micro_kernel in micro_kernels:
         own = micro_kernel.on(sm)
         functions = zip(functions_of(problem, micro_kernel), functions_of(problem, own), strict=True)
-        found |= {function.symbol: emitted.shared_bytes for function, emitted in functions}
+        found |= {function.symbol: emitted for function, emitted in functions}
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dietcode.search_space.cuda.bulk_maps import OperandMap
+
 
 @dataclass(frozen=True)
 class Function:
@@ -19,9 +21,12 @@ class Function:
         Of a block.
     shared_bytes : int
         Shared memory of a block that its launch asks for.
+    maps : tuple of OperandMap
+        Of the tensor maps that it takes by value behind all of these.
     """
 
     symbol: str
     arguments: tuple[str, ...]
     threads: int
     shared_bytes: int = 0
+    maps: tuple[OperandMap, ...] = ()

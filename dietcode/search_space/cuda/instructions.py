@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from dietcode.search_space.cuda.bulk_instructions import BULK_HELPERS
 from dietcode.search_space.cuda.warpgroup_instructions import WARPGROUP_HELPERS
 
 _HEAD = "__device__ __forceinline__"
@@ -135,6 +136,7 @@ template <int MAY_BE_ON_THEIR_WAY>
 }}
 """,
     **WARPGROUP_HELPERS,
+    **BULK_HELPERS,
 }
 """Text of each function by its name.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.search_space.cuda.bulk_maps import TensorMap
 from dietcode.search_space.cuda.forms import call_shape, classes_of, launches_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import AnyProblem
@@ -24,6 +25,8 @@ class Launch:
         Of a block: its threads, and the shared memory that the launch requests beside what the code declares.
     grid : tuple of int
         Blocks in x and y.
+    maps : tuple of TensorMap
+        That it takes behind the extents.
     """
 
     symbol: str
@@ -31,6 +34,7 @@ class Launch:
     threads: int
     shared_bytes: int
     grid: tuple[int, int]
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,14 @@ def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping
     fitting = next(one for one in classes_of(problem, micro_kernel) if one.serves(own))
     shape, functions = call_shape(problem, micro_kernel, own), launches_of(problem, micro_kernel, fitting)
     launches = tuple(
-        Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
+        Launch(
+            function.symbol,
+            function.arguments,
+            function.threads,
+            function.shared_bytes,
+            (int(x), int(y)),
+            tuple(one.at(shape.block_extents) for one in function.maps),
+        )
         for function, (x, y) in zip(functions, shape.grids, strict=True)
     )
     regions = {name: 4 * int(region.first) for name, region in shape.regions.items()}

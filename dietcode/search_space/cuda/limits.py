@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dietcode.search_space.access import padded_windows
 from dietcode.search_space.cuda.blocks.demands import BLOCK_DEMANDS
+from dietcode.search_space.cuda.bulk_maps import maps_of
+from dietcode.search_space.cuda.classes import alignment_classes
 from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.forms import device_problem
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import OTHER_REGISTERS, CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem
 from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.multiprocessor import WARP, WARPGROUP, Multiprocessor
 
-_OTHER_REGISTERS = {"simt": 24, "mma": 36, "wgmma": 40}  # addresses, bounds, counters
+# Addresses, bounds, counters.
+_OTHER_REGISTERS = {"simt": 24, "mma": 36, "wgmma": OTHER_REGISTERS, "tma": OTHER_REGISTERS}
 _TENSOR_DTYPES = ("float16", "bfloat16")  # those of the tensor cores' that code is generated for
 _PANEL_COLUMNS = 16  # of the shortest line, 32 bytes, that instructions of warpgroups read along columns
 _MIN_FMAS_PER_STEP = 4  # of a thread: with fewer, reads of shared memory take longer
@@ -62,8 +65,12 @@ class CudaLimits:
     def _tensor_registers(self, problem: Problem, micro_kernel: CudaMicroKernel) -> int:
         """Estimate a lane's: accumulators, fragments of 16 steps, two of them in turns, fetched elements.
 
-        What warpgroups multiply is in shared memory, and in no fragments.
+        What warpgroups multiply is in shared memory, and in no fragments. Where warpgroups change their
+        registers with their roles it is what they begin with.
         """
+        if micro_kernel.unit == "tma":
+            needed = micro_kernel.num_accumulators // WARPGROUP + OTHER_REGISTERS
+            return needed if micro_kernel.role_registers is None else micro_kernel.first_registers
         fragments, lanes, of_element = 0, WARPGROUP, 3
         if micro_kernel.unit == "mma":
             fragments, lanes = micro_kernel.thread_rows // 4 + micro_kernel.thread_columns // 4, WARP
@@ -89,7 +96,7 @@ class CudaLimits:
             own = BLOCK_DEMANDS[problem.form].why_never(problem, micro_kernel)
             return own or self._why_no_room(problem, micro_kernel)
         without = self._why_no_room(problem, micro_kernel)
-        if without is None and micro_kernel.unit == "wgmma":
+        if without is None and micro_kernel.has_warpgroups:
             return self._why_no_panels(problem, micro_kernel)
         return without
 
@@ -106,7 +113,14 @@ class CudaLimits:
         return None
 
     def _why_no_panels(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:
-        """Return why operands of a warpgroup cannot lie in shared memory as its instructions read them."""
+        """Return why operands of a warpgroup cannot lie in shared memory as its instructions read them.
+
+        Or why they cannot come there in bulk, where that is asked for.
+        """
+        if micro_kernel.unit == "tma" and not any(_in_bulk(problem, micro_kernel)):
+            given = "operands that no tensor map describes"
+            allowed = "no windows, and strides that may be multiples of 16 bytes"
+            return f"{micro_kernel.name}: {given}; allowed: {allowed}"
         padded = block_problem(problem, micro_kernel)
         along_reduction = plan_fetch(padded, padded.column_operand, micro_kernel).along_reduction
         if along_reduction or micro_kernel.thread_columns % _PANEL_COLUMNS == 0:
@@ -127,6 +141,10 @@ class CudaLimits:
         never = self.why_never(problem, micro_kernel)
         if never is not None:
             return never
+        if micro_kernel.unit == "tma":
+            why = self._why_no_roles(problem, micro_kernel)
+            if why is not None:
+                return why
         registers = self.registers(problem, micro_kernel)
         if registers > self.sm.max_registers_per_thread:
             most = self.sm.max_registers_per_thread
@@ -138,6 +156,18 @@ class CudaLimits:
             return f"{micro_kernel.name}: {needs}; a multiprocessor has {self.sm.num_registers}"
         return None
 
+    def _why_no_roles(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:
+        """Return why consumers have too few registers, or why classes that are not copied in bulk fit not."""
+        roles = micro_kernel.role_registers
+        most = micro_kernel.first_registers if roles is None else roles[1]
+        needed = micro_kernel.num_accumulators // WARPGROUP + OTHER_REGISTERS
+        if needed > most:
+            of = f"{most} of {micro_kernel.threads} threads"
+            return f"{micro_kernel.name}: about {needed} registers; allowed: {of}"
+        if all(_in_bulk(problem, micro_kernel)):
+            return None
+        return self.why_not(problem, replace(micro_kernel, unit="wgmma"))
+
     def holds(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> bool:
         """Whether it can run, and has enough to do between two reads of shared memory."""
         if problem.form in BLOCK_DEMANDS:
@@ -145,3 +175,9 @@ class CudaLimits:
         if micro_kernel.unit == "simt" and micro_kernel.num_accumulators < _MIN_FMAS_PER_STEP:
             return False
         return self.why_not(device_problem(problem), micro_kernel) is None
+
+
+def _in_bulk(problem: Problem, micro_kernel: CudaMicroKernel) -> list[bool]:
+    """Return of each alignment class whether it is copied in bulk."""
+    classes = alignment_classes(problem, micro_kernel)
+    return [bool(maps_of(one.problem(problem), micro_kernel)) for one in classes]

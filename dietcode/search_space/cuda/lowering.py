@@ -23,6 +23,8 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.cuda.addressing import Addresses
 from dietcode.search_space.cuda.block import BlockKernel
 from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, wide
+from dietcode.search_space.cuda.bulk import BulkKernel
+from dietcode.search_space.cuda.bulk_maps import form_of, maps_of
 from dietcode.search_space.cuda.classes import alignment_classes
 from dietcode.search_space.cuda.contraction import block_arguments, copy_symbol, sum_arguments
 from dietcode.search_space.cuda.fetching import output_width, part_width
@@ -46,6 +48,7 @@ _KERNELS: dict[str, type[BlockKernel]] = {
     "simt": BlockKernel,
     "mma": TensorCoreKernel,
     "wgmma": WarpgroupKernel,
+    "tma": BulkKernel,
 }
 
 
@@ -72,7 +75,8 @@ def lower_contraction(
         return lower_copy(problem, micro_kernel, copies[symbol], symbol)
     classes = {one.symbol(micro_kernel): one for one in alignment_classes(problem, micro_kernel)}
     if symbol in classes:
-        return lower_block(classes[symbol].problem(problem), emitted, symbol)
+        known = classes[symbol].problem(problem)
+        return lower_block(known, form_of(known, emitted), symbol)
     return lower_sum(problem, micro_kernel, symbol)
 
 
@@ -87,11 +91,14 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
     Returns
     -------
     tvm.tirx.PrimFunc
-        Takes what `block_arguments` lists; its grid is `Grid.blocks` by `CudaMicroKernel.splits`.
+        Takes what `block_arguments` lists, extents, and the maps of `maps_of`; its grid is `Grid.blocks` by
+        `CudaMicroKernel.splits`.
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         ops, padded = _Ops(), block_problem(problem, micro_kernel)
-        pointers, workspace, given = _begin(problem, padded, name, block_arguments(problem, micro_kernel))
+        arguments = block_arguments(problem, micro_kernel)
+        described = tuple(one.argument for one in maps_of(problem, micro_kernel))
+        pointers, workspace, given, maps = _begin(problem, padded, name, arguments, described)
         shape = CallShape(problem, micro_kernel, given, ops)
         grid, extents = shape.grid, shape.block_extents
         with (
@@ -108,8 +115,9 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
             batch, row_tile, column_tile = tile_of(narrow(block), row_tiles, column_tiles)
             kernel.first_column = wide(column_tile) * micro_kernel.columns
             kernel.first_row = wide(row_tile) * micro_kernel.rows
-            kernel.batch, kernel.part = wide(batch), wide(part)
-            _block(kernel, _writer(kernel, workspace))
+            kernel.batch, kernel.part, kernel.maps = wide(batch), wide(part), maps
+            writer = _writer(kernel, workspace)
+            kernel.run_roles(lambda: _block(kernel, writer))
     return builder.get()
 
 
@@ -149,7 +157,7 @@ def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         ops, padded = _Ops(), block_problem(problem, micro_kernel)
-        pointers, workspace, extents = _begin(problem, padded, name, sum_arguments(problem))
+        pointers, workspace, extents, _ = _begin(problem, padded, name, sum_arguments(problem))
         shape = CallShape(problem, micro_kernel, extents, ops)
         elements = as_int64(shape.grid.elements)
         blocks = tirx.truncdiv(elements + (SUM_THREADS - 1), i64(SUM_THREADS))
@@ -198,7 +206,7 @@ def lower_copy(problem: Problem, micro_kernel: CudaMicroKernel, copy: OperandCop
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         ops, padded = _Ops(), block_problem(problem, micro_kernel)
-        pointers, _, extents = _begin(problem, padded, name, (copy.operand, copy.name))
+        pointers, _, extents, _ = _begin(problem, padded, name, (copy.operand, copy.name))
         shape = CallShape(problem, micro_kernel, extents, ops).copies[copy.name]
         with (
             T.launch_thread("blockIdx.x", as_int64(shape.blocks)) as block,
@@ -236,14 +244,20 @@ def lower_copy(problem: Problem, micro_kernel: CudaMicroKernel, copy: OperandCop
 
 
 def _begin(
-    problem: Problem, padded: Problem, name: str, arguments: tuple[str, ...]
-) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-    """Begin a function; return pointers of tensors and copies, the workspace, extents of all indices.
+    problem: Problem,
+    padded: Problem,
+    name: str,
+    arguments: tuple[str, ...],
+    described: tuple[str, ...] = (),
+) -> tuple[dict[str, Any], Any, dict[str, Any], dict[str, Any]]:
+    """Begin a function; return pointers of tensors and copies, the workspace, extents of all indices, maps.
 
     Parameters
     ----------
     padded : Problem
         As `block_problem` gives it.
+    described : tuple of str
+        Tensors and copies of which it is given a tensor map.
     """
     T.func_name(name)
     T.func_attr({"tirx.noalias": True, "global_symbol": name, "calling_conv": 2, "tirx.is_global_func": True})
@@ -254,7 +268,8 @@ def _begin(
         pointers[tensor] = T.arg(f"arg_{tensor.strip('()')}", T.ptr(kind))
     sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
     extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
+    maps = {tensor: T.arg(f"map_{tensor}", T.TensorMap()) for tensor in described}
     workspace = None
     if WORKSPACE in pointers:
         workspace = T.decl_buffer((i64(1 << 40),), DTYPE, data=pointers.pop(WORKSPACE))
-    return pointers, workspace, extents
+    return pointers, workspace, extents, maps

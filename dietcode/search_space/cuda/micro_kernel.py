@@ -9,18 +9,27 @@ from typing import Any, NamedTuple
 from dietcode.search_space.tails import TAILS
 from dietcode.target.multiprocessor import WARP, WARPGROUP, Multiprocessor
 
-UNITS = ("simt", "mma", "wgmma")
+UNITS = ("simt", "mma", "wgmma", "tma")
 """What multiplies: each thread for itself, in float32; tensor cores for a warp, from its registers; tensor
-cores for a warpgroup of four warps, from shared memory."""
+cores for a warpgroup of four warps, from shared memory; these, of what another warpgroup copies in bulk."""
+WARPGROUP_UNITS = ("wgmma", "tma")
+"""Those whose warpgroups multiply."""
 _SPACER = 4  # floats after each row of a tile in shared memory: rows start in other banks, at 16 bytes
 _TENSOR_TAILS = ("local", "partition", "global")  # fragments are multiplied as a whole
-_FRAGMENTS = {"mma": (16, 8, 16), "wgmma": (64, 8, 16)}  # rows, columns and steps of one instruction
-_UNIT_THREADS = {"simt": 1, "mma": WARP, "wgmma": WARPGROUP}  # that accumulate one tile together
+# Rows, columns and steps of one instruction; and threads that accumulate one tile together.
+_FRAGMENTS = {"mma": (16, 8, 16), "wgmma": (64, 8, 16), "tma": (64, 8, 16)}
+_UNIT_THREADS = {"simt": 1, "mma": WARP, "wgmma": WARPGROUP, "tma": WARPGROUP}
 _STAGED_ROWS = 16  # of accumulators of a warp, on their way to the output
 _ACCUMULATORS_SPACER = (
     8  # floats after each row of accumulators in shared memory: other rows are in other banks
 )
-_MAX_STAGES = {"simt": 2, "mma": 4, "wgmma": 6}
+_MAX_STAGES = {"simt": 2, "mma": 4, "wgmma": 6, "tma": 6}
+_STAGE_BARRIER_BYTES = 16  # of one that tells that a stage is full, and one that it is empty
+_BLOCK_REGISTERS = 64 << 10  # of a multiprocessor of sm_90a
+_ROLE_REGISTERS = {2: (40, 232), 3: (32, 160)}  # of a producer's thread and a consumer's, by their warpgroups
+_SPARE_REGISTERS = 16  # beyond the estimate of what a thread needs
+OTHER_REGISTERS = 40
+"""Of a thread of a warpgroup that multiplies, beside accumulators: addresses, bounds, counters."""
 MAX_WARPGROUP_COLUMNS = 256
 """Columns that one instruction of a warpgroup multiplies at most."""
 SWIZZLE_BYTES = 128
@@ -54,7 +63,7 @@ class CudaMicroKernel:
         Extents of the block's tile.
     thread_rows, thread_columns : int
         Extents of the tile that one thread accumulates; with `unit` "mma" that one warp does, and with
-        "wgmma" one warpgroup.
+        "wgmma" and "tma" one warpgroup.
     k_tile : int
         Steps of the reduction that are in shared memory at a time.
     row_vthreads, column_vthreads : int
@@ -62,7 +71,8 @@ class CudaMicroKernel:
     stages : int
         1, or 2: the next tile of the reduction is fetched to registers while the block computes. With `unit`
         "mma" up to 4: so many of these tiles are in shared memory, all but one of them on their way there.
-        With "wgmma" up to 6: from 3 on one more of them is still being multiplied.
+        With "wgmma" up to 6: from 3 on one more of them is still being multiplied. With "tma" up to 6, a
+        ring that a warpgroup of its own fills.
     splits : int
         Parts of the reduction that blocks of their own compute; a second kernel adds them, always in the
         same order.
@@ -115,9 +125,9 @@ class CudaMicroKernel:
         # Fragments come in turns, and lines of shared memory in panels.
         turn = 2 * fragment[2] if self.unit == "mma" else SWIZZLE_BYTES // 2
         is_odd = self.k_tile % turn != 0 and turn % self.k_tile != 0
-        is_wide = self.unit == "wgmma" and self.thread_columns > MAX_WARPGROUP_COLUMNS
+        is_wide = self.has_warpgroups and self.thread_columns > MAX_WARPGROUP_COLUMNS
         if is_odd or is_wide or any(extent % of for extent, of in zip(extents, fragment, strict=True)):
-            most = f", up to {MAX_WARPGROUP_COLUMNS}," if self.unit == "wgmma" else ""
+            most = f", up to {MAX_WARPGROUP_COLUMNS}," if self.has_warpgroups else ""
             tiles = f"multiples of {fragment[0]} rows and 8 columns{most} of a {of}"
             allowed = "16 steps" if self.unit == "mma" else "16 or 32 steps"
             raise ValueError(f"{self.name}: allowed: {tiles}; {allowed}, or a multiple of {turn}")
@@ -133,6 +143,11 @@ class CudaMicroKernel:
     def is_tensor(self) -> bool:
         """Whether tensor cores multiply."""
         return self.unit != "simt"
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether tensor cores multiply for warpgroups, from shared memory."""
+        return self.unit in WARPGROUP_UNITS
 
     @property
     def tile(self) -> tuple[int, int, int]:
@@ -159,8 +174,24 @@ class CudaMicroKernel:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return self.parts * _UNIT_THREADS[self.unit]
+        """Threads of a block: those that multiply, and with "tma" a warpgroup that copies."""
+        return self.parts * _UNIT_THREADS[self.unit] + (WARPGROUP if self.unit == "tma" else 0)
+
+    @property
+    def role_registers(self) -> tuple[int, int] | None:
+        """With "tma": registers of a thread that copies, and of one that multiplies, once it has begun.
+
+        None where all threads keep what they begin with: there are enough, or too many warpgroups for one to
+        give any.
+        """
+        needed = self.num_accumulators // WARPGROUP + OTHER_REGISTERS
+        is_enough = needed + _SPARE_REGISTERS <= self.first_registers
+        return None if self.unit != "tma" or is_enough else _ROLE_REGISTERS.get(self.parts)
+
+    @property
+    def first_registers(self) -> int:
+        """Registers that a thread of a block that is alone on its multiprocessor begins with, at most."""
+        return min(255, _BLOCK_REGISTERS // self.threads // 8 * 8)
 
     @property
     def row_pitch(self) -> int:
@@ -177,7 +208,7 @@ class CudaMicroKernel:
         """Bytes of shared memory of one tile of both operands."""
         if self.is_tensor:
             num_bytes = 2 * self.k_tile * (self.rows + self.columns)
-            return num_bytes + (-num_bytes % _PATTERN_BYTES if self.unit == "wgmma" else 0)
+            return num_bytes + (-num_bytes % _PATTERN_BYTES if self.has_warpgroups else 0)
         return 4 * self.k_tile * (self.row_pitch + self.column_pitch)
 
     @property
@@ -188,8 +219,14 @@ class CudaMicroKernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a block."""
+        return self.barriers_at + (self.stages * _STAGE_BARRIER_BYTES if self.unit == "tma" else 0)
+
+    @property
+    def barriers_at(self) -> int:
+        """Bytes of shared memory of tiles, and of accumulators on their way; barriers come behind them."""
         of_warp = 4 * _STAGED_ROWS * self.accumulators_pitch if self.is_tensor else 0
-        return max(self.stages * self.stage_bytes, of_warp * (self.threads // WARP))
+        warps = self.parts * _UNIT_THREADS[self.unit] // WARP
+        return max(self.stages * self.stage_bytes, of_warp * warps)
 
     @property
     def dynamic_bytes(self) -> int:
@@ -219,10 +256,11 @@ class CudaMicroKernel:
         """Return the micro-kernel whose code an architecture gets under the name of this one.
 
         That is this one, but where it takes instructions of warpgroups, which the architecture lacks: there
-        it is a twin with `unit` "mma", of the same grid, threads, steps, workspace and alignment classes.
+        it is a twin with `unit` "mma", of the same grid, steps, workspace and alignment classes, and as many
+        threads as multiply here.
         Each warpgroup's tile is divided among its four warps, and stages are as many as a block may hold.
         """
-        if self.unit != "wgmma" or sm.has_wgmma:
+        if not self.has_warpgroups or sm.has_wgmma:
             return self
         rows, columns = min(
             (

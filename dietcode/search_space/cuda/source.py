@@ -12,9 +12,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
+from dietcode.errors import CandidateError
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cuda.blocks.attention_lowering import lower_attention
 from dietcode.search_space.cuda.blocks.lowering import lower_products, lower_rows
+from dietcode.search_space.cuda.bulk_instructions import MAP_TEXT, TENSOR_MAP
 from dietcode.search_space.cuda.forms import asked_bytes, device_problem, functions_of
 from dietcode.search_space.cuda.instructions import helpers_for
 from dietcode.search_space.cuda.lowering import lower_contraction
@@ -89,8 +91,28 @@ def facts_of(
     ------
     TuningError
         As `dietcode.target.cubin.read_kernels` has it.
+    CandidateError
+        Threads would take registers that no thread gives.
     """
-    return read_kernels(cubin, what, asked_bytes(problem, micro_kernels, target.sm))
+    found = read_kernels(cubin, what, asked_bytes(problem, micro_kernels, target.sm))
+    for micro_kernel in (one for one in micro_kernels if one.on(target.sm).role_registers is not None):
+        for function in functions_of(problem, micro_kernel):
+            if function.maps and function.symbol in found:
+                _check_roles(micro_kernel, function.symbol, found[function.symbol])
+    return found
+
+
+def _check_roles(micro_kernel: CudaMicroKernel, symbol: str, facts: KernelFacts) -> None:
+    """Refuse code whose threads take more registers than all begin with: they would wait for ever.
+
+    Raises
+    ------
+    CandidateError
+        The assembler gave the kernel too few.
+    """
+    if facts.registers < micro_kernel.first_registers:
+        allowed = f"{micro_kernel.first_registers}, of which others are given some"
+        raise CandidateError(f"{symbol}: {facts.registers} registers of a thread; allowed: {allowed}")
 
 
 def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
@@ -108,10 +130,11 @@ def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], tar
             lowered = _LOWER[problem.form](problem, micro_kernel, symbol, micro_kernel.on(target.sm))
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
-            texts.append(_functions_only(_generate(module, kind)))
+            texts.append(_with_all_registers(_functions_only(_generate(module, kind))))
     half = _HALF if any(re.search(r"\bhalf[24]?\b", text) for text in texts) else ""
     infinity = _INFINITY if any("CUDART_INF_F" in text for text in texts) else ""
-    return "\n\n".join([_PREAMBLE + half + infinity + helpers_for(texts), *texts]) + "\n"
+    maps = MAP_TEXT if any(TENSOR_MAP in text for text in texts) else ""
+    return "\n\n".join([_PREAMBLE + half + infinity + maps + helpers_for(texts), *texts]) + "\n"
 
 
 def _generate(module: Any, kind: Any) -> str:
@@ -126,6 +149,11 @@ def _generate(module: Any, kind: Any) -> str:
                 remove_global_func(_COMPILE)
             else:
                 tvm_ffi.register_global_func(_COMPILE, known, override=True)
+
+
+def _with_all_registers(text: str) -> str:
+    """Have a function whose threads take registers begin with as many as one block can have."""
+    return re.sub(r"(__launch_bounds__\(\d+)\)", r"\1,1)", text) if "take_registers<" in text else text
 
 
 def _functions_only(text: str) -> str:

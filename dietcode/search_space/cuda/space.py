@@ -18,7 +18,7 @@ from itertools import zip_longest
 
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, WARPGROUP_UNITS, CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
@@ -35,8 +35,9 @@ _WARPGROUP_TILES = (
     (128, 128),
     (128, 64),
 )
-_SHAPES = {"simt": _THREAD_TILES, "mma": _WARP_TILES, "wgmma": _WARPGROUP_TILES}
-_K_TILES = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128), "wgmma": (16, 32, 64, 128)}
+_SHAPES = {"simt": _THREAD_TILES, "mma": _WARP_TILES, "wgmma": _WARPGROUP_TILES, "tma": _WARPGROUP_TILES}
+_TENSOR_K_TILES = (16, 32, 64, 128)
+_K_TILES = {"simt": (8, 16, 32), "mma": _TENSOR_K_TILES, "wgmma": _TENSOR_K_TILES, "tma": _TENSOR_K_TILES}
 EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
@@ -60,6 +61,8 @@ def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
         CudaMicroKernel(128, 128, 64, 128, 64, stages=3, unit="wgmma"),
         CudaMicroKernel(64, 256, 64, 256, 64, stages=4, unit="wgmma"),
         CudaMicroKernel(64, 64, 64, 64, 64, stages=4, unit="wgmma"),
+        CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="tma"),
+        CudaMicroKernel(128, 128, 64, 128, 64, stages=4, unit="tma"),
         CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma"),
@@ -126,7 +129,8 @@ def build_space(
 def neighbours(
     problem: Problem, micro_kernel: CudaMicroKernel, limits: CudaLimits, longest: int
 ) -> list[CudaMicroKernel]:
-    """Return micro-kernels that differ in one axis: k_tile, threads' tiles, parts, stages, splits or tails.
+    """Return micro-kernels that differ in one axis: k_tile, threads' tiles, parts, stages, splits, tails,
+    and where warpgroups multiply also in who copies.
 
     Parameters
     ----------
@@ -145,6 +149,7 @@ def neighbours(
         *(change(row_vthreads=v, column_vthreads=w) for v in (1, 2) for w in (1, 2)),
         *(change(stages=stages) for stages in (micro_kernel.stages - 1, micro_kernel.stages + 1)),
         *(change(tails=tails) for tails in micro_kernel.allowed_tails),
+        *(change(unit=unit) for unit in WARPGROUP_UNITS if micro_kernel.has_warpgroups),
     ]
     unique = dict.fromkeys(other for other in found if other is not None and other != micro_kernel)
     return [other for other in unique if limits.holds(problem, other)]

@@ -15,7 +15,6 @@ two stages products are waited for at once, and copies are one tile ahead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cuda.building import local, once, only_if, run, sync
 from dietcode.search_space.cuda.micro_kernel import SWIZZLE_BYTES
+from dietcode.search_space.cuda.panels import panels_of
 from dietcode.search_space.cuda.swizzled_tile import CHUNK, FRAGMENT_STEPS, LINES, Stages
 from dietcode.search_space.cuda.tensor_core import Copies, TensorCoreKernel
 from dietcode.search_space.cuda.tensor_operand import TensorOperand
@@ -44,14 +44,9 @@ class WarpgroupOperand(TensorOperand):
 
     def _allocate(self) -> None:
         super()._allocate()
-        micro_kernel = self.block.micro_kernel
-        if self.plan.along_reduction:
-            length, self.panel_lines = micro_kernel.k_tile, self.extent
-        else:  # all of a warpgroup's own rows or columns are in whole panels
-            length, self.panel_lines = self.num_lines, micro_kernel.k_tile
-        self.chunks = self.groups = math.gcd(length // CHUNK, SWIZZLE_BYTES // 16)
-        self.pitch_bytes = 16 * self.chunks
-        self.panel_bytes = self.panel_lines * self.pitch_bytes
+        panels = panels_of(self.block.micro_kernel, self.is_row, self.plan.along_reduction)
+        self.pitch_bytes, self.panel_bytes = panels.line_bytes, panels.num_bytes
+        self.chunks = self.groups = panels.line_bytes // 16
 
     def byte(self, line: Any, element: Any) -> Any:
         chunk, rest = tirx.truncdiv(element, CHUNK), tirx.truncmod(element, CHUNK)
@@ -95,7 +90,7 @@ class WarpgroupKernel(TensorCoreKernel):
         micro_kernel = self.micro_kernel
         across = micro_kernel.columns // micro_kernel.thread_columns
         group = tirx.call_extern("int32", "same_in_warp", tirx.truncdiv(self.thread, WARPGROUP))
-        group = once("warpgroup", group)
+        self.group = group = once("warpgroup", group)
         self.first_line = once("group_row", tirx.truncdiv(group, across) * micro_kernel.thread_rows)
         of_group = tirx.truncmod(self.warp, _WARPS) * LINES
         self.warp_row = once("warp_row", self.first_line + of_group)
