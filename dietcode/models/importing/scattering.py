@@ -12,7 +12,6 @@ from dietcode.models.importing.spelled_out import flattened
 
 _MOST_ROWS = 4096
 _CONCAT = 64  # operands of one concat
-_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 
 
 def _along(m: Importer, a: Mapping[str, Any], source: str, by: str) -> str:
@@ -39,16 +38,6 @@ def _scatter_value(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.scatter_add.default")
 def _scatter_add(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _along(m, a, m.tensor(a["src"]), "add")
-
-
-@rule("aten.scatter_reduce.two", "aten.scatter.reduce")
-def _scatter_reduce(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a["reduce"] not in _REDUCTIONS or not a.get("include_self", True):
-        raise GraphError(
-            f"scatter_reduce with {a['reduce']}, include_self={a.get('include_self')}; "
-            "allowed: sum, prod, amax, amin with include_self"
-        )
-    return _along(m, a, m.tensor(a["src"]), _REDUCTIONS[a["reduce"]])
 
 
 def _rows(m: Importer, a: Mapping[str, Any], by: str) -> str:
