@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import axis_of
+from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.hyperbolic import FUNCTIONS, exp_minus_one, log_plus_one
 from dietcode.models.importing.spelled_out import arc_tangent
-
-_LOG_TERMS = 6
 
 
 def _read(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
     return str(m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
 
 
-def _log_plus_one(m: Importer, x: str) -> str:
-    """Return log(1 + x) to the last digits of small x too: 1 + x would round them away.
+def _of_elements(function: Callable[[GraphBuilder, str], str]) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return function(m, _read(m, a, fake))
 
-    It is ``2·artanh(s)`` for ``s = x / (2 + x)``; where |x| < 1/4 the terms left out are below 1e-11 of it.
-    """
-    s = m.add("div", x, m.add("add", x, 2.0))
-    square = m.add("square", s)
-    series: Value = 2 / (2 * _LOG_TERMS + 1)
-    for k in range(_LOG_TERMS - 1, -1, -1):
-        series = m.add("add", m.add("mul", square, series), 2 / (2 * k + 1))
-    is_near = m.add("less", m.add("abs", x), 0.25)
-    return m.add("where", is_near, m.add("mul", s, series), m.add("log", m.add("add", x, 1.0)))
+    return translate
 
 
-def _exp_minus_one(m: Importer, x: str) -> str:
-    """Return exp(x) - 1 to the last digits of small x too, by the hyperbolic tangent of half of it."""
-    half = m.add("tanh", m.add("mul", x, 0.5))
-    near = m.add("div", m.add("mul", half, 2.0), m.add("sub", 1.0, half))
-    is_near = m.add("less", m.add("abs", x), 0.5)
-    return m.add("where", is_near, near, m.add("sub", m.add("exp", x), 1.0))
-
-
-@rule("aten.log1p.default")
-def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _log_plus_one(m, _read(m, a, fake))
-
-
-@rule("aten.expm1.default")
-def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _exp_minus_one(m, _read(m, a, fake))
+for _name, _function in {**FUNCTIONS, "log1p": log_plus_one, "expm1": exp_minus_one}.items():
+    rule(f"aten.{_name}.default")(_of_elements(_function))
 
 
 def _logarithm(base: float) -> Rule:
@@ -60,39 +38,6 @@ def _logarithm(base: float) -> Rule:
 
 rule("aten.log2.default")(_logarithm(2))
 rule("aten.log10.default")(_logarithm(10))
-
-
-@rule("aten.sinh.default")
-def _hyperbolic_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    size = _exp_minus_one(m, m.add("abs", x))
-    # (e - 1/e)/2 of e = 1 + size; where e overflows the quotient would be no number
-    inverse = m.add("div", 1.0, m.add("add", size, 1.0))
-    both = m.add("sub", m.add("add", size, 1.0), inverse)
-    near = m.add("add", size, m.add("mul", size, inverse))
-    is_near = m.add("less", size, 1.0)
-    return m.add("mul", m.add("sign", x), m.add("mul", m.add("where", is_near, near, both), 0.5))
-
-
-@rule("aten.cosh.default")
-def _hyperbolic_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    return m.add("mul", m.add("add", m.add("exp", x), m.add("exp", m.add("neg", x))), 0.5)
-
-
-def _arc_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
-    """Return the angle of a sine, by the tangent of half of it."""
-    x = _read(m, a, fake)
-    cosine = m.add("sqrt", m.add("mul", m.add("sub", 1.0, x), m.add("add", 1.0, x)))
-    return m.add("mul", m.add("atan", m.add("div", x, m.add("add", cosine, 1.0))), 2.0)
-
-
-rule("aten.asin.default")(_arc_sine)
-
-
-@rule("aten.acos.default")
-def _arc_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", math.pi / 2, _arc_sine(m, a, fake))
 
 
 @rule("aten.exp2.default")
@@ -120,29 +65,6 @@ def _atan2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.hypot.default")
 def _hypot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("sqrt", m.add("add", *(m.add("square", m.tensor(a[key])) for key in ("self", "other"))))
-
-
-@rule("aten.asinh.default")
-def _area_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    size = m.add("abs", x)  # the sum of a negative number and its root would lose digits
-    root = m.add("add", m.add("sqrt", m.add("add", m.add("square", x), 1.0)), 1.0)
-    beyond = m.add("add", size, m.add("mul", size, m.add("div", size, root)))
-    return m.add("mul", m.add("sign", x), _log_plus_one(m, beyond))
-
-
-@rule("aten.acosh.default")
-def _area_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    roots = [m.add("sqrt", m.add("add", x, one)) for one in (-1.0, 1.0)]
-    return m.add("log", m.add("add", x, m.add("mul", *roots)))
-
-
-@rule("aten.atanh.default")
-def _area_tangent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    beyond = m.add("div", m.add("mul", x, 2.0), m.add("sub", 1.0, x))
-    return m.add("mul", _log_plus_one(m, beyond), 0.5)
 
 
 def _is_negative(m: Importer, x: str) -> str:

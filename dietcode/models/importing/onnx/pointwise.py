@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
+from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.hyperbolic import FUNCTIONS
 from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
@@ -45,6 +48,13 @@ for _word, _name in {
     onnx_rule(_word)(_unary(_name))
 
 
+def _of_elements(function: Callable[[GraphBuilder, str], str]) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        return function(m, n.tensor(0))
+
+    return translate
+
+
 @onnx_rule("Identity", "Dropout")
 def _same(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     if n.proto.op_type == "Dropout":
@@ -64,6 +74,10 @@ def _reciprocal(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _tan(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
     return m.add("div", m.add("sin", x), m.add("cos", x))
+
+
+for _word, _function in FUNCTIONS.items():
+    onnx_rule(_word.capitalize())(_of_elements(_function))
 
 
 @onnx_rule("Gelu")
