@@ -47,6 +47,10 @@ _ADVICE = {
     "Counter": "write a dict, and d[key] = d.get(key, 0) + 1",
     "set": "allowed: lists, and `in`; a dict, whose keys are in order",
 }
+_OF_PACKAGES = {
+    "random": "give the instance its random numbers, and read them from a list",
+    "itertools": "write it as loops",
+}
 _OF_TENSORS = {
     "min": "write torch.minimum, or item()",
     "max": "write torch.maximum, or item()",
@@ -223,8 +227,7 @@ class CallEvaluation(Evaluation):
         if role == "tensor":
             return self._tensor_applied(node, function, args, named)
         if role == "":
-            advice = _ADVICE.get(getattr(function, "__name__", ""), f"allowed: {ALLOWED}")
-            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {advice}")
+            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(function)}")
         self._set_role(node, role)
         if role == "record" and hasattr(function, "__post_init__"):
             raise self._refuse(
@@ -480,6 +483,15 @@ class CallEvaluation(Evaluation):
         if function is None:
             raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")
         return self._stacked(node, function, [base, *args], nodes, named)
+
+
+def _advice(function: Any) -> str:
+    """Return what to write in place of a call that a program cannot have."""
+    known = _ADVICE.get(getattr(function, "__name__", ""))
+    owner = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
+    if known is None and isinstance(function, type) and is_users(function):
+        return "a class of this program's is a dataclass or a named tuple, which makes no fields by itself"
+    return known or _OF_PACKAGES.get(str(owner), f"allowed: {ALLOWED}")
 
 
 def _plain(numbers: Any) -> Any:
