@@ -139,9 +139,11 @@ def _replaced(module: Any) -> Iterator[None]:
     changed = []
     fused, distances = torch.backends.mha.get_fastpath_enabled(), torch.cdist
     looks_at_mask = getattr(transformer, "_detect_is_causal_mask", None)
+    validates = torch.distributions.Distribution._validate_args
     try:
         # It looks at a mask's values; without it the mask is applied as it is.
         torch.cdist = _distances(torch.cdist)
+        torch.distributions.Distribution.set_default_validate_args(False)  # it looks at values, too
         transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
         for layer in module.modules():
             if type(layer) in CELLS:
@@ -156,6 +158,7 @@ def _replaced(module: Any) -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
         torch.cdist = distances
+        torch.distributions.Distribution.set_default_validate_args(validates)
         transformer._detect_is_causal_mask = looks_at_mask
         for layer in changed:
             del layer.forward

@@ -187,7 +187,9 @@ class CallLowering(ExpressionLowering):
         if role == "tolist" and any(len(one[2]) != 1 for one in tensors):
             raise self.refuse(node, "tolist of a tensor of several axes; allowed: of one axis")
         if role == "tolist" and any(one[1] != "float32" for one in tensors):
-            raise self.refuse(node, "tolist of whole numbers or bools; give the instance a list of them")
+            raise self.refuse(
+                node, "tolist of whole numbers or bools; write x.float().tolist(), and int() of its items"
+            )
         is_bool = bool(tensors) and all(one[1] == "bool" for one in tensors)
         word = "bool" if is_bool else "float"
         return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, word)
@@ -234,8 +236,16 @@ class CallLowering(ExpressionLowering):
         given = dict(zip(fields, values, strict=True))
         order = self.records[function.__name__]
         return self.code.emit(
-            "record", [given.get(name, KnownValue(None)) for name in order], function.__name__
+            "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__
         )
+
+    def _replaced(self, node: ast.Call, cls: type) -> Value:
+        """Write a new object of a class with the fields of another one, but for some."""
+        base = self.value(node.args[0])
+        named = {str(one.arg): self.value(one.value) for one in node.keywords}
+        order = self.records[cls.__name__]
+        values = [named[one] if one in named else self.code.emit("field", (base,), one) for one in order]
+        return self.code.emit("record", values, cls.__name__)
 
 
 _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
@@ -248,7 +258,14 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
     "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
     "method": lambda own, node, _: own._by_class(node),
+    "replaced": lambda own, node, site: own._replaced(node, site.value),
 }
+
+
+def _of_all(record: Any, name: str) -> KnownValue:
+    """Return what a class has for all of its objects, None for what it does not."""
+    found = getattr(record, name, None)
+    return KnownValue(found if isinstance(found, bool | int | float | str) else None)
 
 
 def _is_object(value: Value) -> bool:

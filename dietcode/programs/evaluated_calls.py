@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists
+from dietcode.programs import dictionaries, lists, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
@@ -34,6 +34,8 @@ _LISTS_METHODS: dict[str, Callable[..., Any]] = {
     "count": lists.count,
     "reverse": lists.turn,
     "clear": lists.clear,
+    "popleft": lists.pop_first,
+    "appendleft": lists.append_first,
 }
 _LIST_METHODS = (*LIST_METHODS, "copy", "sort", *_LISTS_METHODS)
 _ADVICE = {
@@ -44,6 +46,10 @@ _ADVICE = {
     "defaultdict": "write a dict, and d.setdefault(key, [])",
     "Counter": "write a dict, and d[key] = d.get(key, 0) + 1",
     "set": "allowed: lists, and `in`; a dict, whose keys are in order",
+}
+_OF_PACKAGES = {
+    "random": "give the instance its random numbers, and read them from a list",
+    "itertools": "write it as loops",
 }
 _OF_TENSORS = {
     "min": "write torch.minimum, or item()",
@@ -79,6 +85,7 @@ class CallEvaluation(Evaluation):
             (marks.concurrent, self._concurrent),
             (marks.map, self._map),
             (isinstance, self._isinstance),
+            (dataclasses.replace, self._replaced),
             (list, self._listed),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
@@ -220,8 +227,7 @@ class CallEvaluation(Evaluation):
         if role == "tensor":
             return self._tensor_applied(node, function, args, named)
         if role == "":
-            advice = _ADVICE.get(getattr(function, "__name__", ""), f"allowed: {ALLOWED}")
-            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {advice}")
+            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(function)}")
         self._set_role(node, role)
         if role == "record" and hasattr(function, "__post_init__"):
             raise self._refuse(
@@ -368,6 +374,28 @@ class CallEvaluation(Evaluation):
         self._set_role(node, "kinds").value = types
         return issubclass(dict, types) if isinstance(value, Dictionary) else isinstance(value, types)
 
+    def _replaced(self, node: ast.Call) -> Any:
+        """Return an object with some fields that are others."""
+        base: Any = self._value(node.args[0]) if len(node.args) == 1 else None
+        is_known = hasattr(base, "__dataclass_fields__") and not isinstance(base, type | Dictionary)
+        if not is_known:
+            raise self._refuse(node, "dataclasses.replace takes an object of a dataclass, and fields by name")
+        named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        site = self._set_role(node, "replaced")
+        if site.value not in (None, type(base)):
+            raise self._refuse(node, "replaces fields of another class in another sample; write two calls")
+        site.value = type(base)
+        if hasattr(base, "__post_init__") or not all(one.init for one in dataclasses.fields(base)):
+            what = f"{site.value.__name__} has __post_init__ or fields that it makes itself"
+            raise self._refuse(node, f"{what}; allowed: dataclasses without")
+        try:
+            made = dataclasses.replace(base, **named)
+        except (TypeError, ValueError) as error:
+            raise self._refuse(node, f"a sample fails: {error}") from None
+        for name in vars(made):
+            self._field(node, made, name)
+        return made
+
     def _method_of_record(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         """Run a method of an object, of which each class may have another one."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
@@ -375,6 +403,27 @@ class CallEvaluation(Evaluation):
         function = inspect.getattr_static(cls, name, None)
         if not inspect.isfunction(function) or not is_users(function):
             raise self._refuse(node, f"calls {name} of a {cls.__name__}, which has no such method of its own")
+        return self._of_class(node, base, function, args, named)
+
+    def _property(self, node: ast.Attribute, base: Any, own: property) -> Any:
+        """Run a property as the method without arguments that it is."""
+        cls = type(base)
+        if own.fget is None or not inspect.isfunction(own.fget) or not is_users(own.fget):
+            raise self._refuse(node, f"{node.attr} of a {cls.__name__} is a property of another package")
+        key = (node, 0)
+        if key not in self._source.chains:
+            read = statements.at(node, ast.Attribute(node.value, node.attr, ast.Load()))
+            self._source.chains[key] = statements.at(node, ast.Call(read, [], []))
+        call = self._source.chains[key]
+        self._set_role(node, "property").value = call
+        return self._of_class(call, base, own.fget, [], {})
+
+    def _of_class(
+        self, node: ast.Call, base: Any, function: Any, args: list[Any], named: dict[str, Any]
+    ) -> Any:
+        """Run a function that an object's class has for a name."""
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        cls = type(base)
         self._fields(node, cls)
         site = self._set_role(node, "method")
         site.value = site.value or {}
@@ -434,6 +483,15 @@ class CallEvaluation(Evaluation):
         if function is None:
             raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")
         return self._stacked(node, function, [base, *args], nodes, named)
+
+
+def _advice(function: Any) -> str:
+    """Return what to write in place of a call that a program cannot have."""
+    known = _ADVICE.get(getattr(function, "__name__", ""))
+    owner = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
+    if known is None and isinstance(function, type) and is_users(function):
+        return "a class of this program's is a dataclass or a named tuple, which makes no fields by itself"
+    return known or _OF_PACKAGES.get(str(owner), f"allowed: {ALLOWED}")
 
 
 def _plain(numbers: Any) -> Any:

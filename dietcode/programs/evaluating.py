@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,7 +14,15 @@ from dietcode.errors import ModelError
 from dietcode.programs import dictionaries, lists
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
-from dietcode.programs.kinds import WholeNumbers, is_named_result, is_tensor_kind, kind_of, tensors_in, words
+from dietcode.programs.kinds import (
+    WholeNumbers,
+    is_named_result,
+    is_record_kind,
+    is_tensor_kind,
+    kind_of,
+    tensors_in,
+    words,
+)
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
@@ -305,14 +315,27 @@ class Evaluation(ABC):
                 )
             self._set_role(node, "constant").value = tuple(found) if node.attr == "shape" else found
             return found
+        return self._field_of(node, base)
+
+    def _field_of(self, node: ast.Attribute, base: Any) -> Any:
+        """Return a field of an object, or what its class computes for that name."""
         kind = kind_of(base)
-        if not isinstance(kind, tuple) or kind[0] != "record":
+        if not is_record_kind(kind):
             raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
+        own = inspect.getattr_static(type(base), node.attr, None)
+        if isinstance(own, property):
+            return self._property(node, base, own)
+        if isinstance(own, functools.cached_property):
+            raise self._refuse(node, f"{node.attr} is a cached_property; allowed: a property, or a field")
         self._field(node, base, node.attr)
         try:
             return getattr(base, node.attr)
         except AttributeError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
+
+    @abstractmethod
+    def _property(self, node: ast.Attribute, base: Any, own: property) -> Any:
+        """Run a property of an object."""
 
     def _fields(self, node: ast.AST, cls: type) -> list[str]:
         """Return the fields of a class that are read, to add to."""
@@ -330,7 +353,7 @@ class Evaluation(ABC):
         if isinstance(target, ast.Name):
             if target.id in self._context.statics:
                 raise self._refuse(
-                    target, f"assigns to {target.id}, which is a module or weight; take another name"
+                    target, f"assigns to {target.id}, which is a module, weight or default; take another name"
                 )
             self._values[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):

@@ -251,6 +251,8 @@ class ExpressionLowering(ABC):
     def _attribute(self, node: ast.Attribute) -> Value:
         if self.site(node).role == "constant":
             return self.constant(node)
+        if self.site(node).role == "property":
+            return self.call(self.site(node).value)
         base = self.value(node.value)
         role, known = self.site(node).role, self.site(node).value
         if role == "stack shape":

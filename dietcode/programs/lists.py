@@ -248,6 +248,73 @@ def insert(items: list[Any], place: int, one: Any) -> None:
     items[at] = one
 
 
+def pop_first(items: list[Any]) -> Any:
+    """Return ``items.popleft()`` of a deque."""
+    return items.pop(0)
+
+
+def append_first(items: list[Any], one: Any) -> None:
+    """Do ``items.appendleft(one)`` of a deque."""
+    at = len(items)
+    items.append(one)
+    while at > 0:
+        items[at] = items[at - 1]
+        at = at - 1
+    items[0] = one
+
+
+def push(heap: list[Any], one: Any) -> None:
+    """Do ``heapq.heappush(heap, one)``: it rises above larger ones."""
+    at = len(heap)
+    heap.append(one)
+    while at > 0 and one < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = one
+
+
+def pop_smallest(heap: list[Any]) -> Any:
+    """Return ``heapq.heappop(heap)``: the last one sinks along smaller ones, and rises again."""
+    one = heap.pop()
+    if len(heap) == 0:
+        return one
+    found = heap[0]
+    at = 0
+    below = 1
+    while below < len(heap):
+        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
+            below = below + 1
+        heap[at] = heap[below]
+        at = below
+        below = 2 * at + 1
+    while at > 0 and one < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = one
+    return found
+
+
+def as_heap(items: list[Any]) -> None:
+    """Do ``heapq.heapify(items)``: each one from the middle back sinks as `pop_smallest` has it."""
+    many = len(items)
+    start = many // 2 - 1
+    while start >= 0:
+        one = items[start]
+        at = start
+        below = 2 * at + 1
+        while below < many:
+            if below + 1 < many and not items[below] < items[below + 1]:
+                below = below + 1
+            items[at] = items[below]
+            at = below
+            below = 2 * at + 1
+        while at > start and one < items[(at - 1) // 2]:
+            items[at] = items[(at - 1) // 2]
+            at = (at - 1) // 2
+        items[at] = one
+        start = start - 1
+
+
 def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None:
     """Do ``items[low:high] = others``."""
     many = len(items)
@@ -357,6 +424,10 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
-CHANGING = (overwrite, removed, turn, clear, insert, splice)  # which a list itself is given to
+# which a list itself is given to
+CHANGING = (
+    *(overwrite, removed, turn, clear, insert, splice, append_first),
+    *(push, pop_smallest, as_heap),
+)
 BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
 LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one

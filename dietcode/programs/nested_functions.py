@@ -36,6 +36,13 @@ class NestedFunction:
         """The values of its last own parameters; raises ValueError for what is no constant."""
         return tuple(ast.literal_eval(one) for one in self.tree.args.defaults)
 
+    @property
+    def __kwdefaults__(self) -> dict[str, Any]:
+        """The values of its parameters that are given by name alone; raises ValueError for no constant."""
+        given = self.tree.args
+        pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        return {own.arg: ast.literal_eval(value) for own, value in pairs if value is not None}
+
 
 def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -> dict[str, NestedFunction]:
     """Take the functions out of a function's text, and return them by name.

@@ -65,6 +65,7 @@ class Recording:
         self._function = function
         names = self.source_of(function).parameters
         self._bound: dict[str, Any] = dict(zip(names, bound, strict=False))
+        self._num_given = -1  # arguments of each instance; the first one says whether it gives defaults too
 
     def run(self, samples: Sequence[Any]) -> None:
         """Run samples, each of them one instance.
@@ -87,7 +88,9 @@ class Recording:
                         self.made.clear()
                         self.ownership.clear()
                         given = [*self._bound.values(), *self._evaluated(one)]
-                        result, number = self.call(self._function, given, self._bound)
+                        left = self._left_out(len(given))
+                        statics = {**self._bound, **left}
+                        result, number = self.call(self._function, [*given, *left.values()], statics)
                         self._check_result(result)
                         self.entries.add(number)
                         self.wanted.append(self._function(*self._bound.values(), *self.instance(one)))
@@ -107,15 +110,28 @@ class Recording:
     def arguments(self, instance: Any) -> list[Any]:
         """Return the arguments of an instance: itself, or its items where a program takes several."""
         bound = list(self._bound.values())
-        many = len(self.source_of(self._function).parameters) - len(bound)
-        if many == 1:
-            return [*bound, instance]
-        if not isinstance(instance, tuple) or len(instance) != many:
+        source = self.source_of(self._function)
+        many = len(source.parameters) - len(bound)
+        least = many - source.num_defaults
+        is_several = isinstance(instance, tuple) and many > 1 and max(least, 2) <= len(instance) <= many
+        if not is_several and not least <= 1 <= many:
+            allowed = f"tuples of {least} to {many}" if least < many else f"tuples of {many}"
             name = self._function.__name__
+            raise ModelError(f"--samples: given {clip(instance)}; allowed: {allowed}, which {name} takes")
+        given = list(instance) if is_several else [instance]
+        if self._num_given not in (-1, len(given)):
             raise ModelError(
-                f"--samples: given {clip(instance)}; allowed: tuples of {many}, which {name} takes"
+                f"--samples: {len(given)} arguments in one instance and {self._num_given} in another; "
+                "allowed: as many in each, or all that have defaults left out"
             )
-        return [*bound, *instance]
+        self._num_given = len(given)
+        return [*bound, *given]
+
+    def _left_out(self, num_given: int) -> dict[str, Any]:
+        """Return the defaults of the parameters that instances leave out: constants of the program."""
+        source = self.source_of(self._function)
+        names = source.parameters
+        return {names[at]: source.default(at) for at in range(num_given, len(names))}
 
     def instance(self, instance: Any) -> list[Any]:
         """Return a copy of the arguments of an instance, without what the program is bound to."""

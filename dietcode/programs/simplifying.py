@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 
 from dietcode.programs import dictionaries, lists
 from dietcode.programs.statements import (
@@ -90,11 +91,21 @@ class _Simplification(ast.NodeTransformer):
             made: ast.AST = self.visit(_mapped(node, word))
             return made
         self.generic_visit(node)
+        if self._stands_for(node.func) is collections.deque and len(node.args) < 2 and not node.keywords:
+            node.func = at(node, ast.Name("list", ast.Load()))
         if word == "enumerate" and [one.arg for one in node.keywords] == ["start"] and len(node.args) == 1:
             return call(node, node.func, node.args[0], node.keywords[0].value)
         if word in ("dict", "next"):
             return _made_dict(node) if word == "dict" else _first(node)
         return self._of_whole(node, word)
+
+    def _stands_for(self, node: ast.expr) -> object:
+        """Return what a name outside of the function, or one of a module, stands for; None for others."""
+        if isinstance(node, ast.Name):
+            return self._outside(node.id)[1]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return getattr(self._outside(node.value.id)[1], node.attr, None)
+        return None
 
     def _of_whole(self, node: ast.Call, word: str) -> ast.AST:
         if word not in _WHOLE or not node.args:
@@ -122,7 +133,7 @@ class _Simplification(ast.NodeTransformer):
     def _by_keys(self, node: ast.Call, word: str) -> ast.AST:
         """Return ``sorted``, ``min`` or ``max`` by keys; whatever else is named stays."""
         named = {one.arg: one.value for one in node.keywords}
-        if set(named) - ({"key", "reverse"} if word == "sorted" else {"key"}):
+        if set(named) - ({"key", "reverse"} if word == "sorted" else {"key", "default"}):
             return node
         items = bound(node, "items", node.args[0])
         keys = load(node, "items")
@@ -131,7 +142,11 @@ class _Simplification(ast.NodeTransformer):
             keys = _renamed(at(node, _comprehension(node, key, keys)))
             keys = self.visit(keys)
         backwards = [named.get("reverse", ast.Constant(False))] if word == "sorted" else []
-        return call(node, constant(_BY_KEYS[word]), items, keys, *backwards)
+        if "default" not in named:
+            return call(node, constant(_BY_KEYS[word]), items, keys, *backwards)
+        found = call(node, constant(_BY_KEYS[word]), load(node, "items"), keys)
+        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [at(node, ast.Constant(0))]))
+        return at(node, ast.IfExp(is_some, found, named["default"]))
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         made = node.value

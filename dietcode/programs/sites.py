@@ -112,6 +112,7 @@ _ADVICE: dict[type, str] = {
     ast.Delete: "pop of a list",
     ast.GeneratorExp: "a list, as [… for … in …]; a generator within sum, min, max, any, all, list, sorted",
     ast.Yield: "a list that is returned",
+    ast.YieldFrom: "a list that is returned; found += items in place of yield from items",
     ast.Starred: "arguments that are written out",
 }
 

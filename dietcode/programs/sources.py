@@ -31,7 +31,7 @@ class FunctionSource:
     Raises
     ------
     ModelError
-        Its text cannot be read, or it takes more than plain parameters.
+        Its text cannot be read, or it takes any number of arguments.
     """
 
     def __init__(self, function: Any) -> None:
@@ -42,9 +42,10 @@ class FunctionSource:
         else:
             self.tree = simplified(self._read(), self.outside)
         given = self.tree.args
-        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-            raise self.refusal(self.tree, "*args, ** or keyword-only parameters; allowed: plain parameters")
-        self.parameters = [one.arg for one in given.args]
+        if given.vararg or given.kwarg:
+            raise self.refusal(self.tree, "*args or ** as parameters; allowed: parameters with names")
+        self._plain = [one.arg for one in (*given.posonlyargs, *given.args)]
+        self.parameters = [*self._plain, *(one.arg for one in given.kwonlyargs)]
         self.chains: dict[tuple[ast.AST, int], Any] = {}
         self.functions = taken_out(self.tree, self, _stores(self.parameters, self.tree))
 
@@ -95,10 +96,24 @@ class FunctionSource:
                 return True, space[name]
         return False, None
 
+    @property
+    def num_defaults(self) -> int:
+        """How many of the last parameters have defaults."""
+        found = 0
+        for position in reversed(range(len(self.parameters))):
+            try:
+                self.default(position)
+            except KeyError:
+                break
+            found += 1
+        return found
+
     def default(self, position: int) -> Any:
         """Return the default of a parameter, by its position; raises KeyError without one."""
+        if position >= len(self._plain):
+            return (self.function.__kwdefaults__ or {})[self.parameters[position]]
         defaults = self.function.__defaults__ or ()
-        last = len(self.parameters)
+        last = len(self._plain)
         if isinstance(self.function, NestedFunction):
             last -= len(self.function.read)
         at = position - (last - len(defaults))
@@ -195,11 +210,13 @@ class Statics:
             function = self._find(node.func)
             if function not in (zip, enumerate, reversed):
                 return None
-            parts = [self._static_items(one) for one in node.args]
+            is_begun = function is enumerate and len(node.args) == 2 and type(self._find(node.args[1])) is int
+            parts = [self._static_items(one) for one in (node.args[:1] if is_begun else node.args)]
             named = {str(one.arg): self._find(one.value) for one in node.keywords}
             if any(one is None for one in parts) or set(named) - {"strict"}:
                 return None
-            return list(function(*parts, **named))
+            more = [self._find(node.args[1])] if is_begun else []
+            return list(function(*parts, *more, **named))
         value = self._find(node)
         if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -170,9 +171,16 @@ def python_call(
     if named or not args or not isinstance(args[0], list | tuple | Dictionary):
         return None
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
-    known = {sum: lists.added if is_of_tensors else lists.total, min: lists.smallest, max: lists.largest}
-    known |= {sorted: lists.ordered, any: lists.some, all: lists.every}
+    known: dict[Any, Callable[..., Any]] = {
+        sum: lists.added if is_of_tensors else lists.total,
+        min: lists.smallest,
+        max: lists.largest,
+    }
+    known |= {sorted: lists.ordered, any: lists.some, all: lists.every, heapq.heappop: lists.pop_smallest}
+    known[heapq.heapify] = lists.as_heap
     found = next((own for one, own in known.items() if one is function), None)
+    if function is heapq.heappush and len(args) == 2:
+        return ListsCall(lists.push, tuple(zip(nodes, args, strict=True)))
     return None if found is None or len(args) > 1 else ListsCall(found, ((nodes[0], args[0]),))
 
 

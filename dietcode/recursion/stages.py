@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph, Node
+from dietcode.graph.tensor_type import INTEGERS
 from dietcode.models.block_builder import ALONG_ROW, block_call, is_product, outputs_of
 from dietcode.models.grouping import constants_of, is_valid
 from dietcode.models.importing.refusals import listed
@@ -70,6 +71,9 @@ def units_in_order(graph: Graph, word: str, is_copied: bool = False) -> tuple[Gr
 def _refusal(graph: Graph, node: Node) -> str:
     where = f" ({node.source})" if node.source else ""
     shapes = ", ".join(str(graph.types[one]) for one in node.tensors)
+    if any(graph.types[one].dtype in INTEGERS for one in node.tensors if one in graph.inputs):
+        why = "a node's number is a position of tables alone; look up a weight, or give it in a float32 x"
+        return f"{node.operator} of {shapes}: {why}{where}"
     return f"{node.operator} of {shapes or 'nothing'}: no kernel computes it{where}"
 
 

@@ -84,6 +84,8 @@ class _Tables:
         if any(one not in self.constants for one in rest):
             return None
         tables = [one.table if isinstance(one, Lookup) else one for one in operands]
+        if node.operator == "concat":  # whose operands do not broadcast
+            tables = [_of_rows(r, str(one), many[0].num_rows) for one in tables]
         table = r.add(node.operator, *tables, **(dict(node.attributes) | changed))
         type_ = r.type(table)
         num_bytes = 4 * math.prod(extent.constant for extent in type_.shape)
@@ -165,6 +167,14 @@ class _Tables:
         if own is None or shape[:1] != (ROWS,):
             return None
         return self._made(r, node, [own], shape=(Extent.of(own.num_rows), *shape[1:]))
+
+
+def _of_rows(r: Rewriter, table: str, num_rows: int) -> str:
+    """Return a table with as many rows as others have, where it has one for all."""
+    first, *rest = r.type(table).shape
+    if first != ONE or num_rows == 1:
+        return table
+    return r.add("expand", table, shape=(Extent.of(num_rows), *rest))
 
 
 _FORMS: Mapping[str, Callable[[_Tables, Rewriter, Node], str | None]] = {

@@ -248,3 +248,17 @@ def test_recurrent_layers_of_a_constant_length(kind: str, layers: int) -> None:
     graph, weights = imported(exported(module, args))
     assert any(node.operator == "recurrent" for node in graph.nodes)
     assert_same(module, graph, weights, args)
+
+
+@pytest.mark.parametrize("depth", [64, 3000])
+def test_products_of_signed_bytes_are_exact(depth: int) -> None:
+    """As of linear layers whose activations are quantized too: kernels compute them in float32."""
+    torch.manual_seed(0)
+    weight = torch.randint(-128, 128, (5, depth), dtype=torch.int8)
+    graph = assert_functions(
+        [lambda x: x.int() @ weight.int().T, lambda x: torch._int_mm(x, weight.T.contiguous())],
+        lambda size: (torch.randint(-128, 128, (size, depth), dtype=torch.int8),),
+        [{0: L}],
+    )
+    products = [node for node in graph.nodes if node.operator == "matmul"]
+    assert {graph.types[node.result].dtype for node in products} == {"float32"}

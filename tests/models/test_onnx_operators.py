@@ -37,6 +37,9 @@ CASES: list[Case] = [
     *((word, [X], [], {}) for word in ("Sigmoid", "Sign", "Sin", "Tanh", "Reciprocal", "Tan", "HardSwish")),
     *((word, [X], [], {}) for word in ("HardSigmoid", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign")),
     *((word, [X], [], {}) for word in ("Mish", "IsNaN", "IsInf", "Identity", "Dropout", "Flatten", "Gelu")),
+    *((word, [X], [], {}) for word in ("Sinh", "Cosh", "Asinh", "Hardmax")),
+    ("Hardmax", [IMAGE], [], {"axis": 1}),
+    ("LpNormalization", [IMAGE], [], {"axis": 1}),
     *((word, [X], [], {"alpha": 0.5}) for word in ("Celu", "ThresholdedRelu", "LeakyRelu", "Elu")),
     ("HardSigmoid", [X], [], {"alpha": 1 / 6, "beta": 0.5}),
     ("Gelu", [X], [], {"approximate": "tanh"}),
@@ -129,6 +132,10 @@ CASES: list[Case] = [
     ("ReduceSum", [X], [], {"noop_with_empty_axes": 1}),
     ("Einsum", [["L", 2, 3], ["L", 4, 3]], [], {"equation": "bij,bkj->bki"}),
     ("Einsum", [["L", 2, 3]], [floats(3, 4)], {"equation": "bij,jk->bk"}),
+    ("Einsum", [["L", 2], ["L", 2, 3]], [floats(3, 4)], {"equation": "bi,bij,jk->bk"}),
+    ("Einsum", [["L", 2], ["L", 2, 3], ["L", 3, 5]], [], {"equation": "bi,bij,bjk->kbi"}),
+    ("Einsum", [["L", 2, 3]], [], {"equation": "bij->jb"}),
+    ("Einsum", [X, ["L"]], [], {"equation": "bi,b->ib"}),
     ("Cast", [X], [], {"to": 7}),
     ("CastLike", [X], [ints(1)], {}),
 ]
@@ -331,9 +338,44 @@ def test_functions_of_the_model_and_of_the_standard_are_put_in_place() -> None:
     assert_as_reference(inlined(model), [{"x": floats(k, 4, 3, 2)} for k in (2, 5)], L=(2, 8))
 
 
+def test_functions_of_bounded_elements() -> None:
+    nodes = [node("Tanh", ["x"], ["t"]), node("Cosh", ["x"], ["c"]), node("Acosh", ["c"], ["apart"])]
+    nodes += [node(word, ["t"], [word]) for word in ("Asin", "Acos", "Atanh")]
+    outputs = ["apart", "Asin", "Acos", "Atanh"]
+    model = model_of_nodes(nodes, {"x": ("float32", X)}, outputs)
+    assert_as_reference(model, [{"x": floats(k, 4)} for k in (1, 5)], L=(1, 8))
+
+
+def test_norms_that_the_reference_computes_otherwise() -> None:
+    """Its norm of order 1 adds with signs, and its LRN goes over as many channels as there are images."""
+    nodes = [node("LpNormalization", ["x"], ["p"], axis=1, p=1)]
+    nodes.append(node("LRN", ["x"], ["r"], size=3, alpha=0.3, beta=0.6, bias=1.5))
+    model = model_of_nodes(nodes, {"x": ("float32", IMAGE)}, ["p", "r"])
+    graph, weights = import_model(model, L=(1, 8))
+    x = floats(3, 4, 9, 8)
+    found = run_graph(graph, weights, {"x": x})
+    np.testing.assert_allclose(found[0], x / np.abs(x).sum(1, keepdims=True), rtol=1e-5)
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0), (1, 1), (0, 0), (0, 0)])
+    near = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
+    np.testing.assert_allclose(found[1], x / (1.5 + 0.1 * near) ** 0.6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
+def test_sequences_the_other_way_round(axes: tuple[int, int]) -> None:
+    time, batch = axes
+    shape: list[Any] = ["L", 3, 2] if time == 0 else [3, "L", 2]
+    nodes = [node("ReverseSequence", ["x", "n"], ["y"], time_axis=time, batch_axis=batch)]
+    model = model_of_nodes(nodes, {"x": ("float32", shape), "n": ("int64", [3])}, ["y"])
+    calls = [
+        {"x": floats(*(size if one == "L" else one for one in shape)), "n": ints(1, size, 2)}
+        for size in (2, 5)
+    ]
+    assert_as_reference(model, calls, L=(2, 8))
+
+
 def test_every_rule_is_tried_here() -> None:
     """In a case of its own, in one of the functions above, or beside branches and loops."""
-    files = (Path(__file__), Path(__file__).with_name("test_onnx_flow.py"))
+    files = (Path(__file__), *map(Path(__file__).with_name, ("test_onnx_flow.py", "test_onnx_quantized.py")))
     text = "".join(one.read_text(encoding="utf-8") for one in files)
     named = {word for word in ONNX_RULES if f'"{word}"' in text or f'"{word.removeprefix("Reduce")}"' in text}
     assert set(ONNX_RULES) == named

@@ -82,3 +82,29 @@ def test_what_pads_cannot_say_stays(name: str) -> None:
         x = torch.randn(2, size, 64)
         with torch.no_grad():
             torch.testing.assert_close(model(x), module(x), rtol=0, atol=1e-5)
+
+
+READ: dict[str, tuple[Function, dict[str, Any]]] = {
+    "turned before a function": (lambda conv, x: F.silu(conv(x)[..., :-4].mT).mT, {"padding": 4}),
+    "half of the channels gate the others": (lambda conv, x: F.glu(conv(x), 1), {"padding": 2}),
+    "channels in parts": (
+        lambda conv, x: torch.cat(
+            [F.relu(a) if k else a for k, a in enumerate(conv(x).split([16, 48], 1))], 1
+        ),
+        {"padding": 2, "groups": 64},
+    ),
+    "turned twice": (lambda conv, x: conv(x).mT.contiguous().mT, {"padding": 2}),
+    "turned, and an axis more": (lambda conv, x: conv(x).mT[:, None].mean(1).mT, {"padding": 2}),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_windows_are_kernels_whatever_order_they_are_read_in(name: str) -> None:
+    module, graph, weights = _model(*READ[name])
+    made = lowered(graph)
+    assert "conv" not in [step["host"] for step in made.description["steps"] if "host" in step]
+    model = model_of(made, weights)
+    for size in (24, 31):
+        x = torch.randn(2, size, 64)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), module(x), rtol=0, atol=1e-5)

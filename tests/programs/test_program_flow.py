@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -415,7 +417,35 @@ def with_unknown_name(n: int) -> Any:
     return n + nothing_of_this_name  # type: ignore[name-defined]  # noqa: F821
 
 
+class Memory:
+    """That makes its fields by itself."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+
+def with_plain_class(n: int) -> Any:
+    memory = Memory()
+    memory.items.append(n)
+    return memory.items
+
+
+def with_random_numbers(n: int) -> Any:
+    return random.randrange(n)
+
+
+def with_pairs_of_itertools(n: int) -> Any:
+    return [a * b for a, b in itertools.combinations(list(range(n)), 2)]
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
+    "a plain class": (
+        with_plain_class,
+        [1],
+        "calls 'Memory'; a class of this program's is a dataclass or a named",
+    ),
+    "numbers of random": (with_random_numbers, [3], "'random.randrange'; give the instance its random"),
+    "pairs of itertools": (with_pairs_of_itertools, [3], "calls 'itertools.combinations'; write it as loops"),
     "a float as a key": (with_float_as_key, [1.5], "float as a key of a dict; allowed: whole numbers, bools"),
     "a tensor as a key": (with_tensor_as_key, [torch.tensor(1)], "a key of a dict; allowed"),
     "a view of a dict": (

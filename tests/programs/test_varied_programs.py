@@ -20,6 +20,7 @@ import dict_programs  # noqa: E402  (it needs PyTorch)
 import everyday_programs  # noqa: E402
 import further_programs  # noqa: E402
 import idiomatic_programs  # noqa: E402
+import ordinary_programs  # noqa: E402
 import plain_programs  # noqa: E402
 import searching_programs  # noqa: E402
 import varied_programs  # noqa: E402
@@ -32,6 +33,7 @@ PROGRAMS: dict[str, Any] = {
     **plain_programs.PROGRAMS,
     **dict_programs.PROGRAMS,
     **searching_programs.PROGRAMS,
+    **ordinary_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {

@@ -11,6 +11,7 @@ from graph_runs import torch
 from recursion_runs import random_structure, run_plan
 from test_taken_apart import Parts
 
+from dietcode.errors import ModelError
 from dietcode.recursion.exporting import export_cells
 from dietcode.recursion.module import ChildSum, Recursion
 from dietcode.recursion.planning import plan_recursion, schedules_of
@@ -93,6 +94,25 @@ def _experts(m: Any, x: Any, a: Any, b: Any) -> Any:
 
 def _wide(m: Any, x: Any, a: Any, b: Any) -> Any:
     return a + b + m.d(F.leaky_relu(m.w(torch.cat([a, b])), 0.1)) * m.e(x)
+
+
+def _rows_below(m: Any, x: Any, h: Any) -> Any:
+    """A word's row above those of the children; leaves have rows of zeros there."""
+    rows = torch.cat([m.e(x)[None], h])
+    weights = torch.softmax(m.g(rows), 0)
+    return torch.tanh((weights * m.w(m.n(rows))).sum(0))
+
+
+def _delta_rule(m: Any, x: Any, s: Any) -> Any:
+    key = F.normalize(m.k(x), dim=-1)
+    return s + torch.outer(torch.sigmoid(m.g(x)) * (m.v(x) - s @ key), key)
+
+
+def _gates_of_heads(m: Any, x: Any, h: Any, c: Any) -> Any:
+    i, f, o, u = (m.w(x)[None] + m.u(h)).reshape(-1, 4, 3, A).unbind(1)
+    share = torch.softmax(i.mean(-1), 0)
+    cell = (torch.sigmoid(f) * c).sum(0) + (share[..., None] * torch.tanh(u)).sum(0)
+    return (torch.sigmoid(o).mean(0) * torch.tanh(cell)).reshape(3 * A), cell
 
 
 def _linear(rows: int, columns: int, bias: bool = True) -> Any:
@@ -191,6 +211,21 @@ CELLS: dict[str, tuple[Any, Callable[[], dict[str, Any]], Any, list[Any], Any, A
         lambda: {"g": _linear(B, 3), "w": _linear(B, B), "u": _linear(B, B), "e": nn.Embedding(WORDS, B)},
         *(2, [(B,)], (), None),
     ),
+    "a word's row above those of children": (
+        _rows_below,
+        lambda: {"e": nn.Embedding(WORDS, B), "g": _linear(B, 1), "w": _linear(B, B), "n": nn.LayerNorm(B)},
+        *(ChildSum(3), [(B,)], (), None),
+    ),
+    "a delta rule over a matrix": (
+        _delta_rule,
+        lambda: {"k": _linear(A, B), "v": _linear(A, C), "g": _linear(A, 1)},
+        *(1, [(C, B)], (A,), None),
+    ),
+    "gates of heads": (
+        _gates_of_heads,
+        lambda: {"w": _linear(B, 12 * A), "u": _linear(3 * A, 12 * A)},
+        *(ChildSum(3), [(3 * A,), (3, A)], (B,), None),
+    ),
     "a wide layer between": (
         _wide,
         lambda: {"w": _linear(2 * C, 51), "d": _linear(51, C), "e": nn.Embedding(WORDS, C)},
@@ -205,6 +240,7 @@ SHORT = (
     "three states, one of them a number",
     "a highway",
     "nodes counted below",
+    "a word's row above those of children",
 )
 
 
@@ -234,3 +270,10 @@ def test_cells_of_odd_sizes(name: str) -> None:
             for own, right in zip(found, rights, strict=False):
                 scale = max(1.0, float(right.abs().max()))
                 np.testing.assert_allclose(own, right.numpy(), rtol=0, atol=2e-5 * scale)
+
+
+def test_arithmetic_of_a_node_s_number_is_refused() -> None:
+    cell = Parts(lambda m, x, h: torch.tanh(m.e(x % 4) + h), e=nn.Embedding(4, B)).eval()
+    cells, _ = export_cells(Recursion(cell, children=1, states=[(B,)], x=()), "cell")
+    with pytest.raises(ModelError, match=r"remainder of int32.*position of tables alone; look up a weight"):
+        plan_recursion(cells, 200, 64, {})

@@ -197,3 +197,10 @@ def _log_of_both(m: Importer, x: str, y: str) -> str:
     base = m.add("where", is_infinite, 0.0, greatest, dtype=m.type(x).dtype)
     total = m.add("add", *(m.add("exp", m.add("sub", one, base)) for one in (x, y)))
     return m.add("where", is_infinite, greatest, m.add("add", base, m.add("log", total)))
+
+
+HYPERBOLIC = {
+    **{"Sinh": _hyperbolic_sine, "Cosh": _hyperbolic_cosine, "Asin": _arc_sine, "Acos": _arc_cosine},
+    **{"Asinh": _area_sine, "Acosh": _area_cosine, "Atanh": _area_tangent},
+}
+"""By the names of ONNX."""

@@ -19,14 +19,17 @@ from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import (  # noqa: F401 - rules
     bags,
     composed,
+    counted,
     fourier,
     grids,
     layers,
     layout,
     pointwise,
     pooling,
+    reduced,
     resizing,
     scattering,
+    special,
     strides,
 )
 from dietcode.models.importing.complex_numbers import (
@@ -300,7 +303,9 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
     except _RefusedFunctionError:
         pass  # its problems are listed
     except UnknownSizeError as error:
-        problems[f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)] = None
+        problem = f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)
+        # what depends on a size that was refused says nothing new
+        problems.update({} if importer.symbols.is_refused(error) else {problem: None})
     except ValueError as error:  # a GraphError, or an extent that grew too large
         problems[f"{_word(node.target)}: {error}" + _at(where)] = None
     except KeyError as error:

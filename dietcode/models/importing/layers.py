@@ -10,9 +10,12 @@ from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
+from dietcode.models.importing.exact_sums import exact_sums
 from dietcode.models.importing.pooling import each, pairs
 from dietcode.models.importing.resizing import transposed
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm
+
+_MOST_BYTES = 8192  # products in a sum of products of signed bytes that is exact
 
 
 def _axes(m: Importer, x: str, dims: Any) -> tuple[int, ...]:
@@ -165,7 +168,35 @@ def _batch_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default")
 def _matmul(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     first, second = (m.tensor(one) for one in list(a.values())[:2])
+    if dtype_name(fake.dtype) == "int32" and all(_is_of_bytes(m, one) for one in (first, second)):
+        return _product_of_bytes(m, first, second)
     return m.add("matmul", first, second)
+
+
+def _is_of_bytes(m: Importer, x: str) -> bool:
+    """Whether whole numbers are signed bytes, in whatever dtype."""
+    while m.type(x).dtype != "int8":
+        node = next((one for one in reversed(m.graph.nodes) if x in one.results), None)
+        if node is None or node.operator not in ("cast", "transpose", "reshape"):
+            return False
+        if not str(m.type(node.operands[0]).dtype).startswith("int"):
+            return False
+        x = str(node.operands[0])
+    return True
+
+
+@rule("aten._int_mm.default")
+def _product_of_signed_bytes(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _product_of_bytes(m, m.tensor(a["self"]), m.tensor(a["mat2"]))
+
+
+def _product_of_bytes(m: Importer, first: str, second: str) -> str:
+    """Return an exact product, by kernels of float32 where a sum has few enough products."""
+    depth = m.type(first).shape[-1]
+    if not depth.is_constant or depth.constant > _MOST_BYTES:
+        return m.add("matmul", *(m.cast(one, "int32") for one in (first, second)))
+    rows, columns = (str(m.cast(one, "float32")) for one in (first, second))
+    return exact_sums(m, rows, depth.constant, lambda one: m.add("matmul", one, columns), most=128)
 
 
 @rule("aten._trilinear.default")
@@ -242,6 +273,8 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a.get("transposed"):
         return transposed(m, a, fake)
     x, w, bias = m.tensor(a["input"]), m.tensor(a["weight"]), m.value(a["bias"])
+    if not isinstance(a["groups"], int):
+        raise GraphError("as many groups as a size of the input; allowed: a constant number of groups")
     rank = m.rank(w) - 2
     alone = m.rank(x) == rank + 1
     x = m.reshape(x, (1, *m.type(x).shape)) if alone else x

@@ -68,9 +68,8 @@ def _elu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.softplus.default")
 def _softplus(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a["beta"] != 1:
-        raise GraphError(f"softplus with beta {a['beta']}; allowed: 1")
-    return softplus(m, m.tensor(a["self"]))
+    x, beta = m.tensor(a["self"]), float(a["beta"])
+    return softplus(m, x) if beta == 1 else m.add("div", softplus(m, m.add("mul", x, beta)), beta)
 
 
 @rule("aten.prelu.default", "aten._prelu_kernel.default")

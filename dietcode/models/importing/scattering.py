@@ -12,7 +12,6 @@ from dietcode.models.importing.spelled_out import flattened
 
 _MOST_ROWS = 4096
 _CONCAT = 64  # operands of one concat
-_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 
 
 @rule("aten.scatter.src", "aten.scatter.value", by="set")
@@ -29,16 +28,6 @@ def _along(m: Importer, a: Mapping[str, Any], fake: Any, *, by: str) -> Imported
         source = m.slice(source, axis, 0, size)
     axis = axis_of(a["dim"], m.rank(x))
     return m.add("scatter_along", x, positions, source, axis=axis, by=by)
-
-
-@rule("aten.scatter_reduce.two", "aten.scatter.reduce")
-def _scatter_reduce(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a["reduce"] not in _REDUCTIONS or not a.get("include_self", True):
-        raise GraphError(
-            f"scatter_reduce with {a['reduce']}, include_self={a.get('include_self')}; "
-            "allowed: sum, prod, amax, amin with include_self"
-        )
-    return _along(m, a, fake, by=_REDUCTIONS[a["reduce"]])
 
 
 @rule("aten.index_add.default", by="add")

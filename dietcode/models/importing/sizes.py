@@ -11,6 +11,12 @@ from dietcode.models.importing.context import Imported, Importer, rule
 from dietcode.models.importing.symbols import UnknownSizeError
 
 
+def is_new_size(m: Importer, number: Any) -> bool:
+    """Whether PyTorch's number is a size that no node has set yet, and that follows from no others."""
+    expression = None if isinstance(number, int) else number.node.expr
+    return expression is not None and bool(expression.is_Symbol) and not m.symbols.knows(expression)
+
+
 def set_size(m: Importer, number: Any, most: Extent | None) -> Extent:
     """Return a size that the node that is imported sets, a dimension of its own.
 
@@ -27,13 +33,14 @@ def set_size(m: Importer, number: Any, most: Extent | None) -> Extent:
     GraphError
         It has no upper bound.
     """
-    expression = None if isinstance(number, int) else number.node.expr
-    if expression is None or not expression.is_Symbol or m.symbols.knows(expression):
+    if not is_new_size(m, number):
         return m.symbols.extent(number)
+    expression = number.node.expr
     low, high = m.symbols.range_of(expression)
     if high is not None:
         most = Extent.of(high) if most is None else m.at_most(Extent.of(high), most)
     if most is None:
+        m.symbols.refused.add(str(expression))
         raise GraphError(
             f"a size without an upper bound ({expression}); write torch._check(size <= 512) after it, with "
             "the most that it can be"
@@ -102,11 +109,10 @@ def import_item(m: Importer, argument: Any, fake: Any) -> Any:
     x = m.reshape(m.tensor(argument), ())
     if type(fake).__name__ != "SymInt":
         return x
-    expression = fake.node.expr
-    if not expression.is_Symbol or m.symbols.knows(expression):
+    if not is_new_size(m, fake):
         size = m.symbols.extent(fake)
     else:
-        low, high = m.symbols.range_of(expression)
+        low, high = m.symbols.range_of(fake.node.expr)
         if high is None or low < 0:
             return x
         size = set_size(m, fake, None)
@@ -137,6 +143,8 @@ def _relation(m: Importer, expression: Any) -> None:
             raise UnknownSizeError(str(expression))
         left, right = (m.symbols.extent_of(one) for one in expression.args)
     except UnknownSizeError:
+        if m.symbols.is_refused(expression):
+            return
         if any(m.symbols.is_size(one) for one in expression.free_symbols):
             raise GraphError(
                 f"a check of {expression}; allowed: comparisons of sizes, joined by and"

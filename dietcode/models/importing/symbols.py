@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import reduce
@@ -45,6 +46,7 @@ class Symbols:
 
     def __init__(self, names: Mapping[str, str], bounds: Mapping[Any, Any]) -> None:
         self._names, self._bounds = dict(names), bounds
+        self.refused: set[str] = set()  # sizes that have no bound, which is said where they are set
 
     def add(self, symbol: Any, name: str) -> None:
         """Add a size that a node sets."""
@@ -53,6 +55,10 @@ class Symbols:
     def knows(self, symbol: Any) -> bool:
         """Whether a symbol is a dimension."""
         return symbol.name in self._names
+
+    def is_refused(self, text: object) -> bool:
+        """Whether what a message names is, or follows from, a size that was refused where it is set."""
+        return bool(self.refused & set(re.findall(r"u\d+", str(text))))
 
     def is_size(self, symbol: Any) -> bool:
         """Whether a symbol is told by values, not by the shapes of inputs; PyTorch calls these ``u0``."""

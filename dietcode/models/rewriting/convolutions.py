@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 from dietcode.graph.extent import ONE, product_of
 from dietcode.graph.graph import Node, Value
-from dietcode.models.rewriting.rewriter import Rewriter, Rule
-
-_WINDOWED = ("conv", "max_pool", "avg_pool")
+from dietcode.models.rewriting.rewriter import WINDOWED, Rewriter, Rule
 
 
 def _to_last(rank: int) -> tuple[int, ...]:
@@ -124,7 +122,7 @@ def _given_back(r: Rewriter, twin: str) -> str:
 
 def windows(r: Rewriter, node: Node) -> str | None:
     """A convolution or pooling -> the same with channels last, between transposes."""
-    if node.operator not in _WINDOWED:
+    if node.operator not in WINDOWED:
         return None
     x = str(node.operands[0])
     rank = r.type(x).rank

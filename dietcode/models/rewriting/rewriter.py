@@ -10,6 +10,8 @@ from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph, Node, Value
 from dietcode.graph.tensor_type import TensorType
 
+WINDOWED = ("conv", "max_pool", "avg_pool")
+
 
 class Rewriter:
     """The graph that is written, as rules see it.
@@ -79,9 +81,17 @@ class Rewriter:
         self.graph.types.update(zip(node.results, inferred, strict=True))
         self._known()
 
+    def turned(self, value: Value) -> Node | None:
+        """Return the transpose that computes a value, unless kernels of windows write in its order."""
+        node = self.producer(value, "transpose")
+        if node is None or self.producer(node.operands[0], *WINDOWED) is None:
+            return node
+        rank = len(node.attributes["axes"])
+        return None if node.attributes["axes"] == (0, *range(2, rank), 1) else node
+
     def transpose(self, value: str, axes: Sequence[int]) -> str:
         """Return a value with its axes in another order; two transposes are one, or none."""
-        before = self.producer(value, "transpose")
+        before = self.turned(value)
         if before is not None:
             own = before.attributes["axes"]
             value, axes = str(before.operands[0]), [own[axis] for axis in axes]

@@ -16,7 +16,7 @@ _ALONG_LAST = ("softmax", "layernorm", "rmsnorm", "rotate")
 
 def transposes(r: Rewriter, node: Node) -> str | None:
     """Two transposes -> one, or none."""
-    if node.operator != "transpose" or r.producer(node.operands[0], "transpose") is None:
+    if node.operator != "transpose" or r.turned(node.operands[0]) is None:
         return None
     return r.transpose(str(node.operands[0]), node.attributes["axes"])
 
@@ -25,17 +25,16 @@ def pointwise(r: Rewriter, node: Node) -> str | None:
     """``f(transpose(x), transpose(y), small)`` -> ``transpose(f(x, y, small))``."""
     if node.operator not in POINTWISE:
         return None
-    shape = next((r.type(one).shape for one in node.tensors if r.producer(one, "transpose")), None)
-    if shape is None:
+    before = next((found for one in node.tensors if (found := r.turned(one))), None)
+    if before is None:
         return None
-    before = next(found for one in node.tensors if (found := r.producer(one, "transpose")))
     axes: tuple[int, ...] = before.attributes["axes"]
     operands: list[Value] = []
     for one in node.operands:
         if not isinstance(one, str):
             operands.append(one)
             continue
-        own = r.producer(one, "transpose")
+        own = r.turned(one)
         if own is not None and own.attributes["axes"] == axes:
             operands.append(own.operands[0])
         elif r.type(one).rank <= len(axes) and r.type(one).num_elements != r.type(before.result).num_elements:
@@ -60,7 +59,7 @@ def _moved(r: Rewriter, value: str, axes: Sequence[int]) -> str:
 
 def along_last(r: Rewriter, node: Node) -> str | None:
     """A function along the last axis of a transpose that keeps this axis -> the transpose of the function."""
-    before = r.producer(node.operands[0], "transpose") if node.operator in _ALONG_LAST else None
+    before = r.turned(node.operands[0]) if node.operator in _ALONG_LAST else None
     if before is None:
         return None
     axes, rank = before.attributes["axes"], len(before.attributes["axes"])
@@ -79,7 +78,7 @@ def reshape(r: Rewriter, node: Node) -> str | None:
     again = r.producer(node.operands[0], "reshape")
     if again is not None:
         return r.reshape(str(again.operands[0]), node.attributes["shape"])
-    before = r.producer(node.operands[0], "transpose")
+    before = r.turned(node.operands[0])
     if before is None:
         return None
     parts = _refined(r.type(before.result).shape, node.attributes["shape"])
@@ -123,7 +122,7 @@ def sliced(r: Rewriter, node: Node) -> str | None:
         return None
     rank = r.type(node.operands[0]).rank
     axis, bounds = node.attributes["axis"] % rank, {k: node.attributes[k] for k in ("start", "stop", "step")}
-    before = r.producer(node.operands[0], "transpose", "reshape", "linear")
+    before = r.turned(node.operands[0]) or r.producer(node.operands[0], "reshape", "linear")
     if before is None:
         return None
     if before.operator == "transpose":

@@ -29,7 +29,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cuda.building import local, narrow, only_if, run, sync, sync_warp
 from dietcode.search_space.cuda.bulk_maps import BATCH, LINE, STEP, OperandMap, maps_of
-from dietcode.search_space.cuda.tensor_operand import Stages
+from dietcode.search_space.cuda.swizzled_tile import Stages
 from dietcode.search_space.cuda.warpgroup import WarpgroupKernel, WarpgroupOperand
 from dietcode.search_space.tir import DTYPE, store
 from dietcode.target.multiprocessor import WARP, WARPGROUP

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
-from dietcode.graph.extent import Extent, floor_divide, product_of
+from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.onnx.context import (
@@ -17,7 +18,7 @@ from dietcode.models.importing.onnx.context import (
 )
 from dietcode.models.importing.onnx.known import Known
 from dietcode.models.importing.resampled import TransposedConvolution, transposed_convolution
-from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, scaled
+from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm, scaled
 
 
 @onnx_rule("MatMul")
@@ -56,7 +57,7 @@ def _same_pads(extent: Extent, span: int, stride: int, mode: str) -> tuple[int, 
     return (total // 2, total - total // 2) if mode == "SAME_UPPER" else (total - total // 2, total // 2)
 
 
-def _window_options(m: OnnxImporter, n: OnnxNode, x: str, window: list[int]) -> dict[str, Any]:
+def window_options(m: OnnxImporter, n: OnnxNode, x: str, window: list[int]) -> dict[str, Any]:
     """Return strides, dilation and pads of a window over the last axes."""
     rank = len(window)
     strides, dilation = n.attribute("strides", [1] * rank), n.attribute("dilations", [1] * rank)
@@ -77,7 +78,7 @@ def _convolution(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     window = m.type(w).shape[2:]
     if not all(one.is_constant for one in window):
         raise GraphError(f"weights {m.type(w)}; allowed: a constant window")
-    options = _window_options(m, n, x, [one.constant for one in window])
+    options = window_options(m, n, x, [one.constant for one in window])
     operands = () if bias is None else (bias,)
     return m.add("conv", x, w, *operands, groups=n.attribute("group", 1), **options)
 
@@ -104,7 +105,7 @@ def _pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         raise GraphError("positions of the largest elements; allowed: MaxPool with one result")
     n.refuse_others(storage_order=0)
     x, window = n.tensor(0), n.attribute("kernel_shape")
-    options = _window_options(m, n, x, window)
+    options = window_options(m, n, x, window)
     options |= {"window": tuple(window), "ceil": bool(n.attribute("ceil_mode", 0))}
     if n.proto.op_type == "MaxPool":
         return m.add("max_pool", x, **options)
@@ -174,6 +175,40 @@ def _along(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
     return m.add(name, x, axis=axis_of(n.attribute("axis", -1), m.rank(x)))
 
 
+@onnx_rule("Hardmax")
+def _hardmax(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return 1 at the first of the largest elements along an axis, 0 elsewhere."""
+    x = n.tensor(0)
+    axis = axis_of(n.attribute("axis", -1), m.rank(x))
+    first = m.add("argmax", x, axis=axis, keep=True)
+    length = m.type(x).shape[axis]
+    own = m.reshape(m.add("arange", stop=length), [length if k == axis else ONE for k in range(m.rank(x))])
+    return str(m.cast(m.add("equal", own, first), m.type(x).dtype))
+
+
+@onnx_rule("LpNormalization")
+def _unit_length(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    axis = axis_of(n.attribute("axis", -1), m.rank(x))
+    return m.add("div", x, norm(m, x, (axis,), n.attribute("p", 2), keep=True))
+
+
+@onnx_rule("LRN")
+def _local_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Divide by a power of the sum of squares over neighbouring channels."""
+    x, size = n.tensor(0), n.attribute("size")
+    channels = m.type(x).shape[1]
+    before = (size - 1) // 2
+    pads = [(0, 0)] * m.rank(x)
+    pads[1] = (before, size - 1 - before)
+    wide = m.add("pad", m.add("square", x), pads=tuple(pads), value=0)
+    parts = [m.slice(wide, 1, k, channels + k) for k in range(size)]
+    total = reduce(lambda a, b: m.add("add", a, b), parts)
+    scale = m.add("mul", total, n.attribute("alpha", 1e-4) / size)
+    power = m.add("pow", m.add("add", scale, n.attribute("bias", 1.0)), -n.attribute("beta", 0.75))
+    return m.add("mul", x, power)
+
+
 @onnx_rule("CumSum")
 def _cumsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
@@ -241,42 +276,3 @@ def _attention(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         rows = m.transpose(found, (0, 2, 1, 3))
         found = m.reshape(rows, (batch, length, floor_divide(m.type(found).num_elements, batch * length)))
     return [found, key, value]
-
-
-@onnx_rule("Einsum")
-def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    """Return a product of two operands, none of whose indices occurs twice in one of them."""
-    text = n.attribute("equation").replace(" ", "")
-    inputs, arrow, output = text.partition("->")
-    terms = inputs.split(",")
-    plain = arrow and text.replace(",", "").replace("->", "").isalpha()
-    once = all(len(set(one)) == len(one) for one in (*terms, output))
-    if not plain or not once or len(terms) != 2 or len(n.values) != 2:
-        raise GraphError(
-            f"equation {text!r}; allowed: of two operands, each index once in one, as bij,bjk->bik"
-        )
-    pair = [n.tensor(0), n.tensor(1)]
-    extents = {
-        index: extent
-        for term, one in zip(terms, pair, strict=True)
-        for index, extent in zip(term, m.type(one).shape, strict=True)
-    }
-    for k, other in ((0, 1), (1, 0)):  # what one operand alone has is summed first
-        alone = [i for i in terms[k] if i not in terms[other] and i not in output]
-        if alone:
-            pair[k] = m.add("sum", pair[k], axes=tuple(terms[k].index(i) for i in alone))
-            terms[k] = "".join(i for i in terms[k] if i not in alone)
-    batch = [i for i in terms[0] if i in terms[1] and i in output]
-    rows, columns = ([i for i in terms[k] if i not in terms[1 - k]] for k in (0, 1))
-    inner = [i for i in terms[0] if i in terms[1] and i not in output]
-
-    def matrix(k: int, order: list[list[str]]) -> str:
-        letters = [*batch, *order[0], *order[1]]
-        turned = m.transpose(pair[k], [terms[k].index(i) for i in letters])
-        sizes = [product_of(extents[i] for i in group) for group in order]
-        return m.reshape(turned, [*(extents[i] for i in batch), *sizes])
-
-    product = m.add("matmul", matrix(0, [rows, inner]), matrix(1, [inner, columns]))
-    found = [*batch, *rows, *columns]
-    wide = m.reshape(product, [extents[i] for i in found])
-    return m.transpose(wide, [found.index(i) for i in output])

@@ -363,3 +363,18 @@ def _position(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
     x = n.tensor(0)
     axis = axis_of(n.attribute("axis", 0), m.rank(x))
     return m.add(name, x, axis=axis, keep=bool(n.attribute("keepdims", 1)))
+
+
+@onnx_rule("ReverseSequence")
+def _reversed(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return sequences of which each begins with its own first elements, the other way round."""
+    x, lengths = n.tensor(0), n.tensor(1)
+    batch, time = n.attribute("batch_axis", 1), n.attribute("time_axis", 0)
+    steps = m.add("arange", stop=m.type(x).shape[time], dtype=m.type(lengths).dtype)
+    steps = m.reshape(steps, (*m.type(steps).shape, ONE))
+    back = m.add("sub", m.add("sub", lengths, steps), 1)
+    own = m.add("where", m.add("less", steps, lengths), back, steps)
+    rows = m.add("arange", stop=m.type(x).shape[batch])
+    order = [time, batch, *(k for k in range(m.rank(x)) if k not in (batch, time))]
+    taken = m.add("take_points", m.transpose(x, order), own, rows)
+    return m.transpose(taken, [order.index(k) for k in range(len(order))])

@@ -14,9 +14,11 @@ from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.importing.onnx import (  # noqa: F401 - their rules
+    einsum,
     layers,
     layout,
     pointwise,
+    quantized,
     recurrent,
     sizes,
 )

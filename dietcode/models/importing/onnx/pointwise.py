@@ -8,6 +8,7 @@ from functools import reduce
 
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
+from dietcode.models.importing.composed import HYPERBOLIC
 from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
@@ -51,6 +52,10 @@ for _word in (
 @onnx_rule("Tan", function=tangent)
 def _of_one(m: OnnxImporter, n: OnnxNode, *, function: Callable[[OnnxImporter, str], str]) -> OnnxResult:
     return function(m, n.tensor(0))
+
+
+for _word, _function in HYPERBOLIC.items():
+    onnx_rule(_word, function=_function)(_of_one)
 
 
 @onnx_rule("Identity", "Dropout")
