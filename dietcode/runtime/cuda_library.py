@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime.device_constants import PackedOnGpu, Permutations
 from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST
@@ -42,6 +43,21 @@ class CudaLibrary(Library):
             if type(alignment) is not int or alignment < 1:
                 given = f"alignment_bytes of {clip(name)}: {clip(alignment)}"
                 raise LibraryError(f"{folder / MANIFEST}: {given}; allowed: 1 or more")
+        try:
+            self._permutations = Permutations(self._packed, self._inputs, self._order, self._alignments)
+        except ValueError as error:
+            raise LibraryError(f"{folder / MANIFEST}: {clip(error)}; allowed: each axis once") from error
+
+    def _packing(self, module: Any) -> dict[str, Any]:
+        """Return no functions of the code: axes are permuted by PyTorch."""
+        return {}
+
+    def _check_packed(self) -> None:
+        """Do nothing: `Permutations` looks at it."""
+
+    def packed_tensor(self, name: str, shape: Sequence[int], data: Any) -> PackedOnGpu:
+        """Return memory that holds a constant in this library's layout as `pack` does."""
+        return PackedOnGpu(name, tuple(shape), self._packed[name]["layout"], data)
 
     def prepare(self, device: int | None = None) -> None:
         """Load the machine code on one device, so that no call has to.
@@ -65,20 +81,28 @@ class CudaLibrary(Library):
             raise TargetError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
 
     def pack(self, **constants: Any) -> Any:
-        """A constant tensor as calls take it: on a GPU it lies as it is, so that it is returned itself.
+        """A constant tensor as calls take it: with its axes permuted where code asks for that, else itself.
+
+        It is permuted by PyTorch, on its current stream; do it once, ahead of time.
 
         Raises
         ------
         TensorError
             It is no tensor of this library, or has the wrong dtype, device or layout.
+        ShapeError
+            Its shape does not fit.
         """
         if len(constants) != 1 or next(iter(constants)) not in self._inputs:
             raise TensorError(
                 f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {self._order}"
             )
         ((name, value),) = constants.items()
-        self._accept(name, value, self._inputs[name]["dtype"])
-        return value
+        is_packed = name in self._packed
+        self._accept(name, value, self._inputs[name]["dtype"], is_aligned=not is_packed)
+        if not is_packed:
+            return value
+        self.check_shape(name, tuple(value.shape))
+        return self._permutations.pack(name, value)
 
     def __call__(self, *positional: Any, out: Any = None, **arguments: Any) -> Any:
         """Compute the operator.
@@ -106,7 +130,8 @@ class CudaLibrary(Library):
         tensors, known = self._resolved(arguments)
         if known is None or (out is not None and self._needs_check(out)):
             known = self._checked(arguments, out)
-            tensors = [arguments[name] for name in self._order]
+            given = [arguments[name] for name in self._order]
+            tensors = [one.data if type(one) is PackedOnGpu else one for one in given]
         values, shapes = known
         outputs = self._outputs_of(arguments, tensors, shapes, out)
         result = outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -157,6 +182,8 @@ class CudaLibrary(Library):
             if self._plan.keywords:
                 keywords = tuple(arguments[name] for name in self._plan.keywords)
             known = self._shapes.get((*[tensor.shape for tensor in tensors], keywords))
+            if self._packed and self._permutations.natives(tensors) is None:
+                return [], None
             for tensor in tensors:
                 if tensor.requires_grad:
                     return tensors, None
@@ -170,12 +197,16 @@ class CudaLibrary(Library):
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
-        tensors = [self._accept(name, arguments.get(name), dtype) for name, dtype, _ in self._arguments]
+        shapes, tensors = [], []
+        for name, dtype, is_packed in self._arguments:
+            value = arguments.get(name)
+            seen = self._permutations.checked(name, value) if is_packed else value
+            tensors.append(self._accept(name, seen.data if is_packed else seen, dtype))
+            shapes.append(tuple(seen.shape))
         for name, tensor in zip(self._order, tensors, strict=True):
             if tensor.device != tensors[0].device:
                 given = f"{name}: on {tensor.device}, but {self._order[0]} is on {tensors[0].device}"
                 raise TensorError(f"{given}; pass tensors of one device")
-        shapes = [tuple(tensor.shape) for tensor in tensors]
         keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
         known = self.resolve(shapes, keywords)
         if out is not None:
@@ -197,7 +228,7 @@ class CudaLibrary(Library):
             self._workspaces[values] = num_bytes
         return tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8) if num_bytes else None
 
-    def _accept(self, name: str, value: Any, dtype: str) -> Any:
+    def _accept(self, name: str, value: Any, dtype: str, is_aligned: bool = True) -> Any:
         torch = sys.modules.get("torch")
         if value is None:
             raise TensorError(f"{name}: missing; pass it by name")
@@ -213,7 +244,7 @@ class CudaLibrary(Library):
             raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
         if not value.is_contiguous():
             raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
-        if value.data_ptr() % self._alignments[name]:
+        if is_aligned and value.data_ptr() % self._alignments[name]:
             raise TensorError(
                 f"{name}: its address is no multiple of {self._alignments[name]} bytes; pass {name}.clone()"
             )

@@ -140,6 +140,7 @@ def host_text(
             "const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]",
             ["{" + ", ".join(str(of_image[name]) for name in kernels) + "}" for of_image in shared],
         ),
+        _overlaps(problem, tiles, kernels),
         _tensors(problem, tiles, names),
         _array("const int into[NUM_OUTPUTS]", [str(_table(problem, name)) for name in problem.outputs]),
         _axes(problem, names, indices),
@@ -174,6 +175,12 @@ def _images(images: Sequence[Image]) -> str:
         for index, i in enumerate(images)
     ]
     return text + _array("const Image images[NUM_IMAGES]", rows)
+
+
+def _overlaps(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], kernels: Sequence[str]) -> str:
+    """Return which kernels may begin while the launch before them ends."""
+    found = {one.symbol for tile in tiles for one in launches_of(problem, tile) if one.overlaps}
+    return _array("const char overlaps[NUM_KERNELS]", [f"{int(name in found)}" for name in kernels])
 
 
 def _tensors(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:

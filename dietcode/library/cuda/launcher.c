@@ -20,6 +20,8 @@
 #define CAPABILITY_MINOR 76
 #define MAX_SHARED_BYTES 8 /* of a function: what a launch may ask for */
 #define CAPTURE_UNSUPPORTED 900
+#define MAY_OVERLAP 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+#define OVERLAP_CAPABILITY 9 /* major; older GPUs have no functions that wait for others */
 
 typedef struct {
   int number;        /* 86 for sm_86 */
@@ -50,6 +52,22 @@ typedef struct {
   const int* tensors; /* indices into the tensors and, behind them, regions of the workspace */
 } Launch;
 
+typedef struct { /* CUlaunchAttribute */
+  unsigned id;
+  char unused[4];
+  union {
+    char all[64];
+    int is_allowed;
+  } value;
+} Attribute;
+
+typedef struct { /* CUlaunchConfig */
+  unsigned x, y, z, threads_x, threads_y, threads_z, shared_bytes;
+  void* stream;
+  Attribute* attributes;
+  unsigned num_attributes;
+} Config;
+
 typedef struct {
   int launches;
   int64_t first[MAX_REGIONS]; /* where regions of the workspace begin, in floats */
@@ -60,6 +78,7 @@ typedef struct {
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
 static const unsigned shared_bytes[NUM_IMAGES][NUM_KERNELS]; /* that a launch asks for */
+static const char overlaps[NUM_KERNELS]; /* may begin while the launch before it ends */
 static const Tensor tensors[NUM_TENSORS];
 static const int into[NUM_OUTPUTS]; /* the input that an output is written to rows of; -1 for none */
 static const Axis axes[NUM_TENSORS][MAX_RANK];
@@ -87,6 +106,7 @@ static struct {
   int (*load_function)(void*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
+  int (*launch_with)(const Config*, void*, void**, void**);
   int (*error_name)(int, const char**);
 } driver;
 
@@ -129,6 +149,7 @@ static int open_driver(void) {
       {"cuFuncSetAttribute", (void**)&driver.set_attribute},
       {"cuFuncLoad", (void**)&driver.load_function},
       {"cuLaunchKernel", (void**)&driver.launch},
+      {"cuLaunchKernelEx", (void**)&driver.launch_with},
       {"cuGetErrorName", (void**)&driver.error_name},
   };
   int version = 0;
@@ -155,6 +176,7 @@ typedef struct {
   void* context;
   const unsigned* shared_bytes; /* of the image that was loaded */
   void* functions[NUM_KERNELS];
+  int can_overlap;
 } Device;
 static Device devices[MAX_DEVICES];
 
@@ -173,6 +195,7 @@ static int prepare(Device* device, int index) {
                 "; build it for that architecture", index, major, minor);
   }
   device->shared_bytes = shared_bytes[image - images];
+  device->can_overlap = major >= OVERLAP_CAPABILITY;
   if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
   if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
   status = driver.load(&module, image->data);
@@ -379,6 +402,14 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
+/* A launch that may begin while the one before it in the stream, of the same call, ends. */
+static int launch_overlapping(void* function, const Launch* launch, unsigned threads, unsigned shared, void* stream,
+                              void** arguments) {
+  Attribute attribute = {MAY_OVERLAP, {0}, {.is_allowed = 1}};
+  Config config = {(unsigned)launch->x, (unsigned)launch->y, 1, threads, 1, 1, shared, stream, &attribute, 1};
+  return check(driver.launch_with(&config, function, arguments, NULL), "cuLaunchKernelEx");
+}
+
 /* run(inputs..., outputs..., workspace address, variables...) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
@@ -414,6 +445,11 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
     if (launch->x > INT32_MAX) {
       status = fail("ValueError", "run: %lld blocks; allowed: %d", (long long)launch->x, INT32_MAX);
       break;
+    }
+    if (i > 0 && overlaps[launch->kernel] && device->can_overlap) {
+      status = launch_overlapping(device->functions[launch->kernel], launch, launch->threads,
+                                  device->shared_bytes[launch->kernel], stream, arguments);
+      continue;
     }
     status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
                                  launch->threads, 1, 1, device->shared_bytes[launch->kernel], stream, arguments, NULL),

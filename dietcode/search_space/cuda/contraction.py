@@ -36,5 +36,5 @@ def contraction_launches(
     ]
     arguments = block_arguments(problem, micro_kernel)
     block = Function(own.symbol(micro_kernel), arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
-    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
+    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS, 0, True)]
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))

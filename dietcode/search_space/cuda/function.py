@@ -19,9 +19,13 @@ class Function:
         Of a block.
     shared_bytes : int
         Shared memory of a block that its launch asks for.
+    overlaps : bool
+        Whether it may begin while the function that is launched before it ends: it waits for that itself,
+        ahead of its first read of what that one writes.
     """
 
     symbol: str
     arguments: tuple[str, ...]
     threads: int
     shared_bytes: int = 0
+    overlaps: bool = False

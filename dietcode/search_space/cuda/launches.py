@@ -24,6 +24,8 @@ class Launch:
         Of a block: its threads, and the shared memory that the launch requests beside what the code declares.
     grid : tuple of int
         Blocks in x and y.
+    overlaps : bool
+        As `dietcode.search_space.cuda.function.Function` has it.
     """
 
     symbol: str
@@ -31,6 +33,7 @@ class Launch:
     threads: int
     shared_bytes: int
     grid: tuple[int, int]
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,14 @@ def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping
     fitting = next(one for one in classes_of(problem, micro_kernel) if one.serves(own))
     shape, functions = call_shape(problem, micro_kernel, own), launches_of(problem, micro_kernel, fitting)
     launches = tuple(
-        Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
+        Launch(
+            function.symbol,
+            function.arguments,
+            function.threads,
+            function.shared_bytes,
+            (int(x), int(y)),
+            function.overlaps,
+        )
         for function, (x, y) in zip(functions, shape.grids, strict=True)
     )
     regions = {name: 4 * int(region.first) for name, region in shape.regions.items()}
