@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dietcode.errors import TensorError
+from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.tensors import Packed
 
 
@@ -111,11 +112,17 @@ class Permutations:
             raise TensorError(f"{name}: packed as {value.name}, {value.layout}; allowed: {layout}")
         return value
 
-    def natives(self, tensors: list[Any]) -> list[Any] | None:
-        """Return tensors with constants as code takes them; None where one is not packed for this library."""
+    def natives(self, tensors: list[Any]) -> list[Any]:
+        """Return tensors with constants as code takes them.
+
+        Raises
+        ------
+        NotLeanError
+            One is not packed for this library.
+        """
         for place, name, layout in self.at:
             given = tensors[place]
             if type(given) is not PackedOnGpu or given.name != name or given.layout != layout:
-                return None
+                raise NotLeanError
             tensors[place] = given.data
         return tensors
