@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from block_graph import attention_value
 from convolution import in_other_format
 from packed import Pack, reference
 
@@ -67,6 +68,14 @@ def eager(torch: Any, pack: Pack) -> Function:
     if product is None or pack.facts["stages"]:
         return lambda given: reference(torch, pack, given)
     return lambda given: product(given[names[0]], given[names[1]])
+
+
+def attention(torch: Any, pack: Pack) -> Function | None:
+    """``scaled_dot_product_attention``, by the kernel that PyTorch chooses; None for what is no attention."""
+    block = pack.facts.get("block")
+    if block is None or block["attention"] is None:
+        return None
+    return lambda given: attention_value(torch, block, given)
 
 
 def compiled(torch: Any, pack: Pack) -> Function:

@@ -26,10 +26,11 @@ from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
 
 # By what they cost: a library is there, torch.compile tunes itself once, Triton for each shape.
-_PASSES = (("cublas", "cudnn", "cudnn-other-format"), ("torch.compile",), ("triton",))
+_PASSES = (("cublas", "sdpa", "cudnn", "cudnn-other-format"), ("torch.compile",), ("triton",))
 _MAX_BEGUN = 2  # runs that may end before a baseline's first figure; after them it is left out
 _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
     "cublas": baselines.cublas,
+    "sdpa": baselines.attention,
     "cudnn": baselines.cudnn,
     "cudnn-other-format": baselines.cudnn_other_format,
     "torch.compile": baselines.compiled,

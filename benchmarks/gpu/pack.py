@@ -14,21 +14,28 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.block_graph import OPERATORS
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import DietCodeError
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.block_problem import BlockProblem
+from dietcode.search_space.cuda.block_space import block_micro_kernels, block_seeds
 from dietcode.search_space.cuda.candidates import starting_candidates
-from dietcode.search_space.cuda.forms import classes_of, device_problem, functions_of
+from dietcode.search_space.cuda.forms import classes_of, cuda_form, device_problem, functions_of
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.packing import permutations
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.source import cuda_text, facts_of
-from dietcode.search_space.problem import Problem, extents_of, instance_extents, problem_from_spec
+from dietcode.search_space.forms import problem_of
+from dietcode.search_space.problem import AnyProblem, Problem, extents_of, instance_extents
+from dietcode.search_space.products.problem import ProductProblem
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, largest_instance, make_instances
+from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -48,10 +55,15 @@ def spec_for(path: Path, arch: str) -> Spec:
 
 
 def candidates_of(
-    problem: Problem, spec: Spec, target: CudaTarget, most: int, num_samples: int
+    problem: AnyProblem, spec: Spec, target: CudaTarget, most: int, num_samples: int
 ) -> list[tuple[CudaMicroKernel, str]]:
     """What to measure, as `starting_candidates` has it."""
     limits, largest = CudaLimits.of(target), extents_of(spec, largest_instance(spec))
+    if isinstance(problem, BlockProblem):
+        seeds = [seed.micro_kernel for seed in block_seeds(problem, limits)]
+        every = dict.fromkeys((*seeds, *block_micro_kernels(problem, limits)))
+        return [(one, "hardware") for one in every][:most]
+    assert isinstance(problem, Problem)
     seeds = cuda_seeds(problem, target, largest, num_samples=num_samples)
     found = starting_candidates(problem, seeds, limits, largest)
     return [(candidate.micro_kernel, candidate.provenance) for candidate in found][:most]
@@ -63,7 +75,7 @@ def packed_rows(instances: Instances) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.unique(np.linspace(0, len(instances) - 1, most).astype(np.int64))
 
 
-def instances_of(spec: Spec, problem: Problem, instances: Instances) -> list[dict[str, Any]]:
+def instances_of(spec: Spec, problem: AnyProblem, instances: Instances) -> list[dict[str, Any]]:
     """Those of `packed_rows`, each with extents and shapes."""
     return [
         instance_facts(problem, extents_of(spec, binding), index) | {"shape_vars": binding}
@@ -74,14 +86,16 @@ def instances_of(spec: Spec, problem: Problem, instances: Instances) -> list[dic
     ]
 
 
-def instance_facts(problem: Problem, extents: dict[str, int], index: int) -> dict[str, Any]:
+def instance_facts(problem: AnyProblem, extents: dict[str, int], index: int) -> dict[str, Any]:
     """Extents and shapes of one instance."""
     own = {letter: int(extents[letter]) for letter in problem.extents}
-    shapes = {name: [int(n) for n in problem.shape(name, own)] for name in (*problem.inputs, problem.output)}
+    shapes = {
+        name: [int(n) for n in problem.shape(name, own)] for name in (*problem.inputs, *problem.outputs)
+    }
     return {"index": index, "extents": own, "shapes": shapes}
 
 
-def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[str, Any]]:
+def sweep_of(problem: AnyProblem, spec: Spec, tile: CudaMicroKernel) -> list[dict[str, Any]]:
     """Up to `_SWEEP_ROWS` instances of more and more blocks, by one dynamic letter: in steps of whole tiles,
     or of what its next value adds where that is more.
     """
@@ -107,7 +121,7 @@ def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[s
     return []
 
 
-def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
+def launches(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
     """What a call launches at each instance: functions by their number, grids, and the workspace's regions.
 
     Sizes of the workspace and the beginnings of its regions are in float32s.
@@ -126,7 +140,7 @@ def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[s
     return rows
 
 
-def points_of(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[int]:
+def points_of(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[int]:
     """Instances that are measured: evenly spread over the logarithm of their number.
 
     Where there are several alignment classes every second one is the nearest of the widest.
@@ -142,7 +156,7 @@ def points_of(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[
 
 def write_counts(
     path: Path,
-    problem: Problem,
+    problem: AnyProblem,
     spec: Spec,
     instances: Instances,
     tiles: Sequence[CudaMicroKernel],
@@ -168,7 +182,7 @@ def write_counts(
 
 
 def candidate_facts(
-    problem: Problem,
+    problem: AnyProblem,
     tile: CudaMicroKernel,
     provenance: str,
     number: int,
@@ -181,7 +195,7 @@ def candidate_facts(
         "name": tile.name,
         "tile": tile.to_json(),
         "order": list(tile.order),
-        "sum_order": list(tile.sum_order),
+        "sum_order": list(cuda_form(problem).sum_order(tile)),
         "provenance": provenance,
         "file": f"k{number:04d}",
         "functions": [
@@ -201,6 +215,45 @@ def candidate_facts(
     }
 
 
+def stages_of(problem: AnyProblem) -> list[dict[str, Any]]:
+    """The epilogue of a contraction; a block has none."""
+    stages = problem.stages if isinstance(problem, Problem) else ()
+    return [{"kind": s.kind, "tensor": s.tensor, "value": s.value} for s in stages]
+
+
+def block_facts(problem: BlockProblem) -> dict[str, Any]:
+    """A block as `graph` computes it, and by how much operands are scaled so that sums are of the size of 1.
+
+    Raises
+    ------
+    ValueError
+        PyTorch computes none such there.
+    """
+    unknown = sorted({node.operator for node in problem.nodes.values()} - set(OPERATORS))
+    if unknown or len(problem.outputs) != 1 or problem.into or problem.tables:
+        given = ", ".join(unknown) or f"{len(problem.outputs)} outputs, {len(problem.tables)} tables"
+        raise ValueError(f"a block with {given}; allowed: one output, of {', '.join(OPERATORS)}")
+    scales = {}
+    if isinstance(problem, ProductProblem):
+        for term, _ in problem.plan.terms:
+            depth = [problem.extents[index] or 1 for index in term.reduction]
+            scales[term.columns] = float(np.prod(depth)) ** -0.5
+    return {
+        "nodes": {
+            name: {
+                "operator": node.operator,
+                "operands": list(node.operands),
+                "attributes": {k: node.attribute(k) for k in WORKLOAD_OPERATORS[node.operator].attributes},
+            }
+            for name, node in problem.nodes.items()
+        },
+        "indices": dict(problem.indices),
+        "output": problem.outputs[0],
+        "attention": asdict(problem.plan) if isinstance(problem, AttentionProblem) else None,
+        "scales": scales,
+    }
+
+
 def commit() -> str | None:
     """The commit that the generated code is of, with a plus where there are changes; None if unknown."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+"]
@@ -217,9 +270,9 @@ def write_pack(
     tiles: Sequence[tuple[CudaMicroKernel, str]],
 ) -> Iterator[str]:
     """Compile all and write the files of a pack; yields a line for each micro-kernel that is left out."""
-    seen, all_instances = problem_from_spec(spec), make_instances(spec)
+    seen, all_instances = problem_of(spec), make_instances(spec)
     problem = device_problem(seen)
-    constants = permutations(seen, problem)
+    constants = permutations(seen, problem) if isinstance(problem, Problem) else {}
     instances, sweep = instances_of(spec, problem, all_instances), sweep_of(problem, spec, tiles[0][0])
     for instance in (*instances, *sweep):  # as callers have them; the GPU's machine packs them
         instance["shapes"] |= {name: seen.shape(name, instance["extents"]) for name in constants}
@@ -269,10 +322,11 @@ def write_pack(
         "einsum": spec.op.einsum,
         "conv2d": None if spec.op.conv2d is None else spec.op.conv2d.to_json(),
         "operands": operands,
-        "dtypes": {name: problem.dtype(name) for name in (*problem.inputs, problem.output)},
-        "output": problem.output,
+        "dtypes": {name: problem.dtype(name) for name in (*problem.inputs, *problem.outputs)},
+        "output": problem.outputs[0],
         "packed": {name: one.to_json() for name, one in constants.items()},
-        "stages": [{"kind": s.kind, "tensor": s.tensor, "value": s.value} for s in problem.stages],
+        "stages": stages_of(problem),
+        "block": block_facts(problem) if isinstance(problem, BlockProblem) else None,
         "dynamic": list(problem.dynamic),
         "variables": list(spec.variables),
         "exhaustive": all_instances.exhaustive,
@@ -297,7 +351,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         target, spec = CudaTarget(given.arch), spec_for(given.spec, given.arch)
-        problem = device_problem(problem_from_spec(spec))
+        problem = device_problem(problem_of(spec))
         tiles = candidates_of(problem, spec, target, given.most, given.samples)
         for line in write_pack(given.output, spec, target, tiles):
             print(line)

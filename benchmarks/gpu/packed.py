@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from block_graph import block_value
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
@@ -112,6 +113,10 @@ class Tensors:
             }
             for _ in range(self.copies)
         ]
+        scales: dict[str, float] = (pack.facts.get("block") or {}).get("scales", {})
+        for given in self.sets:
+            for name, scale in scales.items():
+                given[name].mul_(scale)
         # Constants as micro-kernels take them, packed once as a library packs them.
         self.packed = [
             {name: packed_constant(given[name], facts) for name, facts in pack.facts["packed"].items()}
@@ -145,6 +150,8 @@ def packed_constant(value: Any, facts: Mapping[str, Any]) -> Any:
 def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
     """What the workload computes, in the dtype of the tensors."""
     facts = pack.facts
+    if facts.get("block") is not None:
+        return block_value(torch, facts["block"], given)
     operands = [given[name] for name in facts["operands"]]
     if facts["conv2d"] is None:
         value = torch.einsum(facts["einsum"], *operands)

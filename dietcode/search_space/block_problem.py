@@ -14,13 +14,12 @@ import numpy as np
 
 from dietcode.search_space.problem import PackedLayout, Window
 from dietcode.workload.block import BlockNode, read_node
-from dietcode.workload.dtypes import INDEX_DTYPE, STORAGE
+from dietcode.workload.dtypes import INDEX_DTYPE, INPUT_DTYPES, STORAGE
 from dietcode.workload.field_checks import MAX_EXTENT
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 
 _DTYPE = "float32"
-_FLOAT_BYTES = 4
 Own = TypeVar("Own", bound="BlockProblem")
 
 
@@ -47,6 +46,8 @@ class BlockProblem(ABC):
     into : dict of str to (str, str)
         Of each output that is written to rows of a table, the table and the positions, both inputs; those
         outside of the table are left out.
+    dtypes : dict of str to str
+        Of inputs and outputs that callers hold in half precision; sums and functions are in float32.
     """
 
     inputs: tuple[str, ...]
@@ -58,10 +59,10 @@ class BlockProblem(ABC):
     extents: dict[str, int | None]
     constants: tuple[str, ...] = ()
     into: dict[str, tuple[str, str]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
 
     form: ClassVar[str]
     batch: ClassVar[tuple[str, ...]] = ()
-    operand_dtype: ClassVar[str] = _DTYPE
 
     @classmethod
     def of_spec(cls: type[Own], spec: Spec) -> Own:
@@ -79,6 +80,7 @@ class BlockProblem(ABC):
             extents=extents,
             constants=cls.packable(spec.constants, graph.indices, graph.nodes, extents),
             into=dict(graph.into),
+            dtypes=_half_dtypes(spec, graph.outputs),
         )
 
     @classmethod
@@ -91,6 +93,11 @@ class BlockProblem(ABC):
     ) -> tuple[str, ...]:
         """Return which of the constant tensors are packed ahead; none by default."""
         return ()
+
+    @property
+    def operand_dtype(self) -> str:
+        """The dtype of the inputs, positions apart."""
+        return next((self.dtypes[name] for name in self.inputs if name in self.dtypes), _DTYPE)
 
     @property
     def packed(self) -> dict[str, PackedLayout]:
@@ -145,7 +152,9 @@ class BlockProblem(ABC):
 
     def dtype(self, tensor: str) -> str:
         """Return the dtype in which callers hold `tensor`."""
-        return INDEX_DTYPE if tensor in self.tables or tensor in self.targets else _DTYPE
+        if tensor in self.tables or tensor in self.targets:
+            return INDEX_DTYPE
+        return self.dtypes.get(tensor, _DTYPE)
 
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
         """Return random values for an input, of the size of those of models; positions are in the tables.
@@ -192,7 +201,11 @@ class BlockProblem(ABC):
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""
         names = (*(n for n in self.inputs if n not in self.row_tables), *self.outputs, *self.gathers)
-        return sum(1.0 * _FLOAT_BYTES * self.product(self.indices[n], extents) for n in names)
+        return sum(1.0 * self._itemsize(n) * self.product(self.indices[n], extents) for n in names)
+
+    def _itemsize(self, name: str) -> int:
+        """Return the bytes of an element of a tensor, or of the table that a node gathers from."""
+        return self.storage(self.gathers[name][0] if name in self.gathers else name).itemsize
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, which `from_json` reads."""
@@ -208,7 +221,8 @@ class BlockProblem(ABC):
             "extents": dict(self.extents),
         }
         data |= {"constants": list(self.constants)} if self.constants else {}
-        return data | ({"into": {name: list(own) for name, own in self.into.items()}} if self.into else {})
+        data |= {"into": {name: list(own) for name, own in self.into.items()}} if self.into else {}
+        return data | ({"dtypes": dict(self.dtypes)} if self.dtypes else {})
 
     @classmethod
     def from_json(cls: type[Own], data: Mapping[str, Any]) -> Own:
@@ -229,6 +243,7 @@ class BlockProblem(ABC):
             extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
             constants=tuple(str(name) for name in data.get("constants", ())),
             into={str(name): (str(own[0]), str(own[1])) for name, own in data.get("into", {}).items()},
+            dtypes={str(name): str(dtype) for name, dtype in data.get("dtypes", {}).items()},
         )
         problem.check()
         return problem
@@ -256,6 +271,13 @@ class BlockProblem(ABC):
         if not set(self.constants) <= set(self.inputs):
             raise ValueError(f"constants {clip(self.constants)}; allowed: of {clip(self.inputs)}")
         self._check_into()
+        named = (*self.inputs, *self.outputs)
+        if not set(self.dtypes) <= set(named) or not set(self.dtypes.values()) <= set(INPUT_DTYPES):
+            raise ValueError(
+                f"dtypes {clip(self.dtypes)}; allowed: {', '.join(INPUT_DTYPES)} of inputs, outputs"
+            )
+        if any(self.dtype(name) != self.dtype(table) for name, (table, _) in self.into.items()):
+            raise ValueError(f"dtypes {clip(self.dtypes)}; allowed: its table's for what is written to it")
         for index, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
                 raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
@@ -274,3 +296,11 @@ class BlockProblem(ABC):
     @abstractmethod
     def _check_form(self) -> None:
         """Refuse what is of no graph of this form; raises ValueError."""
+
+
+def _half_dtypes(spec: Spec, outputs: tuple[str, ...]) -> dict[str, str]:
+    """Return the dtypes of tensors and outputs in half precision: outputs are of the operands' dtype."""
+    if spec.operand_dtype == _DTYPE:
+        return {}
+    found = {name: tensor.dtype for name, tensor in spec.tensors.items() if tensor.dtype != INDEX_DTYPE}
+    return found | dict.fromkeys(outputs, spec.operand_dtype)

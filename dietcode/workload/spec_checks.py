@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dietcode.errors import SpecError
 from dietcode.workload.block import BlockSpec
@@ -17,7 +17,7 @@ from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.pooling import PoolAxis
 from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.sizes import largest_sizes
-from dietcode.workload.spec_fields import SpecFields
+from dietcode.workload.spec_fields import SpecFields, TensorSpec
 from dietcode.workload.text import clip, field_path, suggest
 
 MAX_VARIABLES = 4
@@ -126,7 +126,7 @@ def _check_operands(spec: SpecFields) -> Iterator[SpecError]:
 
 
 def _check_block(spec: SpecFields) -> None:
-    """Refuse tensors without plain indices, a graph that does not fit together, and targets without code."""
+    """Refuse tensors without plain indices, and a graph that does not fit together."""
     if not 1 <= len(spec.tensors) <= MAX_TENSORS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: 1 to {MAX_TENSORS}")
     for name, tensor in spec.tensors.items():
@@ -135,9 +135,7 @@ def _check_block(spec: SpecFields) -> None:
         if not fits:
             problem = f"given {clip(dims)}; allowed: 1 to {MAX_RANK} letters, each once"
             raise SpecError(field_path(["tensors", name, "dims"]), problem)
-    if spec.block is not None and spec.block.form == "attention" and spec.target.kind == "cuda":
-        allowed = "llvm; on GPUs blocks of products and blocks of rows run, attention not yet"
-        raise SpecError("target.kind", f"given cuda; allowed for attention: {allowed}")
+    assert spec.block is not None  # raises what is wrong with the graph
 
 
 def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
@@ -148,7 +146,7 @@ def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
     if len(spec.tensors) != _NUM_OPERANDS:
         return  # that is said already
     allowed = INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES
-    errors = list(_operand_dtype_errors(spec, allowed))
+    errors = list(_operand_dtype_errors(spec.tensors, allowed))
     (first, one), (second, other) = spec.tensors.items()
     if not errors and one.dtype != other.dtype:
         problem = f"given {clip(other.dtype)}; allowed: {one.dtype}, as tensors.{first} has it"
@@ -159,11 +157,19 @@ def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
 def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
     positions = {node.operands[1] for node in block.graph.values() if node.operator == "gather"}
     positions |= {one.at for one in block.outputs}
-    for name, tensor in spec.tensors.items():
-        allowed = INDEX_DTYPE if name in positions else INPUT_DTYPES[0]
-        if tensor.dtype != allowed:
-            why = ", positions in a table" if name in positions else ""
-            problem = f"given {clip(tensor.dtype)}; allowed on this target: {allowed}{why}"
+    for name in spec.tensors:
+        given = spec.tensors[name].dtype
+        if name in positions and given != INDEX_DTYPE:
+            problem = f"given {clip(given)}; allowed on this target: {INDEX_DTYPE}, positions in a table"
+            raise SpecError(f"tensors.{name}.dtype", problem)
+    values = {name: tensor for name, tensor in spec.tensors.items() if name not in positions}
+    known = INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES
+    for error in _operand_dtype_errors(values, known):
+        raise error
+    for name, tensor in values.items():
+        if tensor.dtype != spec.operand_dtype:
+            first = next(iter(values))
+            problem = f"given {clip(tensor.dtype)}; allowed: {spec.operand_dtype}, as tensors.{first} has it"
             raise SpecError(f"tensors.{name}.dtype", problem)
 
 
@@ -175,14 +181,13 @@ def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES
     SpecError
         With the field, what was given and what is allowed.
     """
-    if spec.op.block is not None:
-        return  # checked with the block
-    for error in _operand_dtype_errors(spec, allowed):
+    values = {name: tensor for name, tensor in spec.tensors.items() if tensor.dtype != INDEX_DTYPE}
+    for error in _operand_dtype_errors(values, allowed):
         raise error
 
 
-def _operand_dtype_errors(spec: SpecFields, allowed: Sequence[str]) -> Iterator[SpecError]:
-    for name, tensor in spec.tensors.items():
+def _operand_dtype_errors(tensors: Mapping[str, TensorSpec], allowed: Sequence[str]) -> Iterator[SpecError]:
+    for name, tensor in tensors.items():
         if tensor.dtype not in allowed:
             problem = f"given {clip(tensor.dtype)}; allowed on this target: {', '.join(allowed)}"
             needs = "; it needs a target of kind cuda" if tensor.dtype in INPUT_DTYPES else ""

@@ -22,7 +22,7 @@ from dietcode.workload.block import BlockSpec
 from dietcode.workload.block_graph import BlockGraph
 from dietcode.workload.conv1d import Conv1d
 from dietcode.workload.conv2d import Conv2d, ConvolutionIndices
-from dietcode.workload.dtypes import OUTPUT_DTYPES
+from dietcode.workload.dtypes import INDEX_DTYPE, OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.expr import DimExpr
 from dietcode.workload.field_checks import MAX_LISTED
@@ -35,7 +35,7 @@ Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _KINDS = ("einsum", "conv2d", "conv1d", "block")
-_ONE_DTYPE = "float32"  # of a block's tensors
+_ONE_DTYPE = "float32"  # of a block's results where its tensors have none
 
 
 def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
@@ -120,7 +120,7 @@ class TensorSpec(SpecModel):
     dims : str
         Its indices, one letter an axis.
     dtype : str
-        ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike; ``int32`` for positions
+        ``float32``; on cuda also ``float16`` or ``bfloat16``, all operands alike; ``int32`` for positions
         whose rows a block gathers.
     constant : bool
         Whether it may be packed once, ahead of time.
@@ -220,7 +220,11 @@ class SpecFields(SpecModel):
         outputs = block.get("outputs") if isinstance(block, dict) else None
         first = outputs[0] if isinstance(outputs, list | tuple) and outputs else ""
         name = next(iter(first), "") if isinstance(first, dict) else first
-        return {**given, "output": {"name": str(name), "dtype": _ONE_DTYPE}}
+        tensors = given.get("tensors")
+        every = tensors.values() if isinstance(tensors, dict) else ()
+        dtypes = [own.get("dtype") for own in every if isinstance(own, dict)]
+        dtype = next((one for one in OUTPUT_DTYPES if one in dtypes), _ONE_DTYPE)
+        return {**given, "output": {"name": str(name), "dtype": dtype}}
 
     @field_validator("name")
     @classmethod
@@ -296,8 +300,9 @@ class SpecFields(SpecModel):
 
     @property
     def operand_dtype(self) -> str:
-        """The dtype of both operands and of the epilogue's tensors."""
-        return _ONE_DTYPE if self.op.block is not None else next(iter(self.tensors.values())).dtype
+        """The dtype of the operands, positions apart, and of the epilogue's tensors."""
+        dtypes = (tensor.dtype for tensor in self.tensors.values())
+        return next((dtype for dtype in dtypes if dtype != INDEX_DTYPE), _ONE_DTYPE)
 
     @property
     def operand_indices(self) -> dict[str, str]:

@@ -25,7 +25,7 @@ typedef struct {
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
 int is_capturing; /* what waits for the GPU, or may, is refused and spoils the graph */
 int num_overlapping; /* launches that may have begun while the one before ended */
-int num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes;
+int num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes = 227 << 10;
 const void* last_image;
 void* last_stream;
 void* last_context;

@@ -151,6 +151,21 @@ static inline void multiply_float16(float* sums, const uint* rows, const uint* c
 static inline void multiply_bfloat16(float* sums, const uint* rows, const uint* columns) {
   emulated::multiply(sums, rows, columns, true);
 }
+static inline uint pack_float16(float low, float high) {
+  const half pair[2] = {static_cast<half>(low), static_cast<half>(high)};
+  uint bits;
+  memcpy(&bits, pair, 4);
+  return bits;
+}
+// To nearest, ties to even.
+static inline uint rounded_bfloat16(float value) {
+  uint bits;
+  memcpy(&bits, &value, 4);
+  return isnan(value) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static inline uint pack_bfloat16(float low, float high) {
+  return rounded_bfloat16(low) | rounded_bfloat16(high) << 16;
+}
 static inline void copy_16(uint to, const void* from, bool exists) { emulated::begin_copy(to, from, exists, 16); }
 static inline void copy_8(uint to, const void* from, bool exists) { emulated::begin_copy(to, from, exists, 8); }
 static inline void copy_4(uint to, const void* from, bool exists) { emulated::begin_copy(to, from, exists, 4); }

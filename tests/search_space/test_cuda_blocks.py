@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import product_blocks
 import pytest
 import row_blocks
-from emulation import ORDERS, compiled, launch
+from emulated_block import LIMITS, EmulatedBlock, extents_of
+from emulation import ORDERS
 from needs import needs_nvrtc
 
-from dietcode.measure.cpu_worker import before_call
-from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.cuda.block_space import block_micro_kernels, block_neighbours, block_seeds
 from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
@@ -23,8 +21,6 @@ from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 
-TARGET = CudaTarget("sm_90")
-LIMITS = CudaLimits.of(TARGET)
 PRODUCT_TILES = [
     CudaMicroKernel(8, 32, 2, 1, 16),
     CudaMicroKernel(16, 16, 1, 4, 8),
@@ -38,38 +34,6 @@ ROW_TILES = [
 ]
 
 
-class EmulatedBlock:
-    """Micro-kernels of one block, run on the CPU."""
-
-    def __init__(self, problem: BlockProblem, tiles: list[CudaMicroKernel]) -> None:
-        self.problem = device_problem(problem)
-        self.tiles = [tile for tile in tiles if LIMITS.holds(self.problem, tile)]
-        assert self.tiles, "no micro-kernel of the test computes this block"
-        self.library = compiled(cuda_text(self.problem, self.tiles, TARGET))
-
-    def draw(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-        rng = np.random.default_rng(seed)
-        return {name: self.problem.draw(name, extents, rng) for name in self.problem.inputs}
-
-    def run(
-        self, tile: CudaMicroKernel, inputs: dict[str, Any], extents: dict[str, int], order: int = 0
-    ) -> list[Any]:
-        outputs = {name: before_call(self.problem, name, inputs, extents) for name in self.problem.outputs}
-        found = launch(self.problem, self.library, tile, inputs, outputs, extents, order)
-        return [found[name] for name in self.problem.outputs]
-
-    def check(self, extents: dict[str, int], inputs: dict[str, Any] | None = None, order: int = 0) -> None:
-        """Every micro-kernel is right."""
-        inputs = self.draw(extents) if inputs is None else inputs
-        right = block_reference(self.problem, inputs)
-        for tile in self.tiles:
-            for name, output in zip(
-                self.problem.outputs, self.run(tile, inputs, extents, order), strict=True
-            ):
-                error = np.abs(output - right[name]).max() / (np.abs(right[name]).max() or 1.0)
-                assert error < 1e-5, (tile.name, name, extents, error)
-
-
 @functools.cache
 def products(name: str) -> EmulatedBlock:
     return EmulatedBlock(product_blocks.problem_of(name), PRODUCT_TILES)
@@ -78,13 +42,6 @@ def products(name: str) -> EmulatedBlock:
 @functools.cache
 def rows(name: str) -> EmulatedBlock:
     return EmulatedBlock(row_blocks.problem_of(name), ROW_TILES)
-
-
-def extents_of(problem: BlockProblem, *sizes: int) -> dict[str, int]:
-    """The free extents in turns of these sizes."""
-    free = [index for index in problem.extents if problem.extents[index] is None]
-    found = {index: size for index, size in problem.extents.items() if size is not None}
-    return found | {index: sizes[number % len(sizes)] for number, index in enumerate(free)}
 
 
 @pytest.mark.sampled(keep=6)

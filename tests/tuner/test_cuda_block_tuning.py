@@ -12,7 +12,9 @@ from needs import needs_nvrtc
 
 from dietcode.backends.cuda import domain as domain_module
 from dietcode.backends.listing import listings
+from dietcode.cli.show import show_library
 from dietcode.measure import gpu_device
+from dietcode.runtime.manifest import DISPATCH, MANIFEST, read_json, read_manifest
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.tuner.events import Event
 from dietcode.tuner.result import TuneResult, write_library
@@ -59,17 +61,35 @@ BLOCKS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str], list[CudaMicr
         {"X": "mk", "W": "nk", "b": "n", "H": "tn", "to": "m"},
         TILES,
     ),
+    "attention": (
+        {
+            "S": {"einsum": ["X", "Y"], "dims": "mn"},
+            "P": {"softmax": "S", "axis": "n"},
+            "O": {"einsum": ["P", "Z"], "dims": "mk"},
+        },
+        ["O"],
+        {"X": "mk", "Y": "nk", "Z": "nk"},
+        [CudaMicroKernel(4, 32, 1, 2, 8, splits=2), CudaMicroKernel(16, 32, 2, 4, 8)],
+    ),
+}
+BLOCKS |= {
+    "half-gates": (*BLOCKS["gates"][:3], [CudaMicroKernel(16, 32, 16, 16, 32, stages=2, unit="mma"), *TILES]),
+    "half-attention": (
+        *BLOCKS["attention"][:3],
+        [CudaMicroKernel(16, 16, 16, 16, 32, stages=2, splits=2, unit="mma"), *BLOCKS["attention"][3]],
+    ),
 }
 
 
 def data_of(name: str) -> dict[str, Any]:
     graph, outputs, tensors, _ = BLOCKS[name]
+    dtype = "float16" if name.startswith("half-") else "float32"
     fixed: dict[str, Any] = {"m": "3*T", "n": 37, "k": 21, "g": 2, "t": 5}
     return {
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
         "tensors": {
-            tensor: {"dims": dims, "dtype": "int32" if tensor in ("left", "to") else "float32"}
+            tensor: {"dims": dims, "dtype": "int32" if tensor in ("left", "to") else dtype}
             for tensor, dims in tensors.items()
         },
         "shape_vars": {"T": {"min": 1, "max": 3}},
@@ -91,7 +111,11 @@ def patch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_is_tuned(
-    name: str, patch: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str,
+    patch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     seeds = [domain_module.CudaSeed(one, "hardware") for one in BLOCKS[name][-1]]
     monkeypatch.setattr(domain_module, "block_seeds", lambda *_: seeds)
@@ -109,3 +133,9 @@ def test_a_block_is_tuned(
     assert language == "cuda" and "__global__" in text
     write_library(result, tmp_path / "library")
     assert (tmp_path / "library" / "library.so").stat().st_size > 0
+    manifest, dispatch = (read_json(tmp_path / "library" / file) for file in (MANIFEST, DISPATCH))
+    dtype = "float16" if name.startswith("half-") else "float32"
+    assert {own["dtype"] for own in manifest.get("outputs", [manifest["output"]])} == {dtype}
+    show_library(read_manifest(tmp_path / "library"), dispatch, result.report)
+    shown = capsys.readouterr().out
+    assert any(row["micro_kernel"] in shown for row in rows), shown

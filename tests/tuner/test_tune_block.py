@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from small_runs import contents, records_file
 
 import dietcode
 from dietcode.cli.show import show_library
-from dietcode.errors import SpecError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.tuner.events import Event
 from dietcode.tuner.tune import tune
@@ -58,12 +56,3 @@ def test_a_block_is_tuned(tmp_path: Path, own_cache: Path, capsys: pytest.Captur
     again = tune(spec, tmp_path / "again", records=records_file(own_cache))
     assert again.measured == 0
     assert contents(tmp_path / "again") == contents(tmp_path / "lib")
-
-
-def test_attention_on_a_gpu_that_a_tag_stands_for_is_refused(tmp_path: Path) -> None:
-    data = yaml.safe_load((Path(__file__).parents[2] / "examples" / "attention.yaml").read_text())
-    spec = spec_from_data(data | {"target": "nvidia/nvidia-a100"})
-    with pytest.raises(
-        SpecError, match="target: given nvidia/nvidia-a100, a GPU; allowed for a block of attention: a CPU"
-    ):
-        tune(spec, tmp_path / "lib")

@@ -109,7 +109,6 @@ REFUSALS = [
         f"{GRAPH}.P.softmax.0",
         "given 'S'; allowed beside a product with the result: an einsum",
     ),
-    ({"target": {"kind": "cuda", "arch": "sm_90"}}, "target.kind", "allowed for attention: llvm; on GPUs"),
 ]
 
 

@@ -15,7 +15,7 @@ from dietcode.backends.cuda.measuring import MeasuringGpu
 from dietcode.backends.protocol import Backend
 from dietcode.cost_model.cuda.fitting import spread_of
 from dietcode.cost_model.model import Fitted
-from dietcode.errors import RecordsError, SpecError, TargetError
+from dietcode.errors import RecordsError, TargetError
 from dietcode.library.cuda.build import cuda_library_files
 from dietcode.library.files import find_linker
 from dietcode.library.parts import Parts
@@ -26,13 +26,11 @@ from dietcode.measure.gpu_device import gpu_device
 from dietcode.measure.gpu_worker import LibraryCall
 from dietcode.measure.records import Records
 from dietcode.runtime.manifest import MANIFEST
-from dietcode.search_space.cuda.blocks.demands import threads_of_row
-from dietcode.search_space.cuda.forms import CUDA_FORMS, classes_of, device_problem
+from dietcode.search_space.cuda.forms import classes_of, cuda_form, device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import AnyProblem
-from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
@@ -51,12 +49,10 @@ class CudaBackend(Backend):
         return gpu_availability()
 
     def check_ready(self, spec: Spec) -> None:
-        _refuse_block(spec)
         check_compiler()
         find_linker()
 
     def task(self, spec: Spec) -> Task:
-        _refuse_block(spec)
         return Task.of(spec, device_problem)
 
     def target_of(self, records: Records, where: str) -> CudaTarget:
@@ -109,10 +105,7 @@ class CudaBackend(Backend):
         return None
 
     def sum_order(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
-        """As `Backend` has it: a row is added up by as many threads as it has."""
-        if problem.form == RowProblem.form:
-            return (problem.form, threads_of_row(micro_kernel), 0)
-        return micro_kernel.sum_order
+        return cuda_form(problem).sum_order(micro_kernel)
 
     def divisors(self, problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel]) -> tuple[int, ...]:
         """As `Backend` has it: the multiples of alignment classes."""
@@ -135,10 +128,3 @@ class CudaBackend(Backend):
 
     def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> LibraryCall:
         return LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))
-
-
-def _refuse_block(spec: Spec) -> None:
-    """Refuse a block without code; but for a TVM tag `dietcode.workload.spec_checks` has refused it."""
-    if spec.block is not None and spec.block.form not in CUDA_FORMS:
-        given = f"given {spec.target.tag or spec.target.kind}, a GPU"
-        raise SpecError("target", f"{given}; allowed for a block of {spec.block.form}: a CPU")

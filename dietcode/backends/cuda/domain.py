@@ -13,6 +13,7 @@ from dietcode.cost_model.cuda.features import CudaEstimator
 from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Extents, Fitted
 from dietcode.measure.records import Records
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.block_space import block_micro_kernels, block_neighbours, block_seeds
 from dietcode.search_space.cuda.candidates import starting_candidates
@@ -130,4 +131,5 @@ CUDA_DOMAINS: dict[str, type[CudaDomain]] = {
     Problem.form: CudaDomain,
     ProductProblem.form: CudaBlockDomain,
     RowProblem.form: CudaBlockDomain,
+    AttentionProblem.form: CudaBlockDomain,
 }

@@ -1,1 +1,1 @@
-"""Attention in one block: ``problem``."""
+"""Attention in one block: ``problem``, and ``memory`` (its tensors and strides in generated code)."""

@@ -15,6 +15,8 @@ from functools import cache
 from dietcode.target.multiprocessor import WARP
 
 BANKS = 32
+SPACER = 4
+"""Floats after each step of a tile of a block in shared memory: steps start in other banks, at 16 bytes."""
 _SECTOR_BYTES = 32  # of global memory, that are read together
 
 

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.block_problem import BlockProblem
-from dietcode.search_space.cuda.blocks.functions import product_functions, row_functions
+from dietcode.search_space.cuda.blocks.attention_layout import attention_alignments, attention_order
+from dietcode.search_space.cuda.blocks.attention_shape import AttentionShape
+from dietcode.search_space.cuda.blocks.demands import row_order
+from dietcode.search_space.cuda.blocks.functions import attention_functions, product_functions, row_functions
+from dietcode.search_space.cuda.blocks.product_layout import product_alignments
 from dietcode.search_space.cuda.blocks.shape import BlockShape
 from dietcode.search_space.cuda.classes import UNALIGNED, AlignmentClass, alignment_classes
 from dietcode.search_space.cuda.contraction import contraction_launches
@@ -34,17 +40,20 @@ class CudaForm:
     launches : callable
         ``(problem, micro_kernel, alignment class) -> tuple of Function``, in the order of their launches.
     shape : callable
-        ``(problem, micro_kernel, extents, ops) -> CallShape or BlockShape``.
+        ``(problem, micro_kernel, extents, ops) -> CallShape, BlockShape or AttentionShape``.
     alignments : callable
         ``(problem, micro_kernel) -> dict``: bytes that the address of each tensor must be a multiple of.
     classes : callable
         ``(problem, micro_kernel) -> tuple of AlignmentClass``, as `alignment_classes` has it.
+    sum_order : callable
+        ``micro_kernel -> key`` of the order of the additions: those that agree in it give the same bits.
     """
 
     launches: Callable[[Any, CudaMicroKernel, AlignmentClass], tuple[Function, ...]]
     shape: Callable[..., Any]
     alignments: Callable[[Any, CudaMicroKernel], dict[str, int]]
     classes: Callable[[Any, CudaMicroKernel], tuple[AlignmentClass, ...]] = lambda *_: (UNALIGNED,)
+    sum_order: Callable[[CudaMicroKernel], tuple[str, int, int]] = attrgetter("sum_order")
 
 
 def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
@@ -54,8 +63,18 @@ def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str,
 
 CUDA_FORMS: dict[str, CudaForm] = {
     Problem.form: CudaForm(contraction_launches, CallShape, alignments, alignment_classes),
-    ProductProblem.form: CudaForm(lambda *given: product_functions(*given[:2]), BlockShape, _elements),
-    RowProblem.form: CudaForm(lambda *given: row_functions(*given[:2]), BlockShape, _elements),
+    ProductProblem.form: CudaForm(
+        lambda *given: product_functions(*given[:2]), BlockShape, product_alignments
+    ),
+    RowProblem.form: CudaForm(
+        lambda *given: row_functions(*given[:2]), BlockShape, _elements, sum_order=row_order
+    ),
+    AttentionProblem.form: CudaForm(
+        lambda *given: attention_functions(*given[:2]),
+        AttentionShape,
+        attention_alignments,
+        sum_order=attention_order,
+    ),
 }
 
 
@@ -107,7 +126,7 @@ def call_shape(
     extents: Mapping[str, Any],
     ops: Ops | None = None,
 ) -> Any:
-    """Return the grids and the workspace of a call: a `CallShape` or a `BlockShape`.
+    """Return the grids and the workspace of a call: a `CallShape`, a `BlockShape` or an `AttentionShape`.
 
     Parameters
     ----------

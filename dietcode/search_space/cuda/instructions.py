@@ -89,6 +89,17 @@ def _selected(name: str, comparison: str) -> str:
 """
 
 
+def _pack(dtype: str, kind: str) -> str:
+    """Round two numbers to a pair, the first one in the low bits."""
+    whole = f"""  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n"""
+    halves = """\
+  asm("{.reg .f16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b};}"
+      : "=r"(pair) : "f"(low), "f"(high));
+"""
+    body = f"#if __CUDA_ARCH__ >= 800\n{whole}#else\n{halves}#endif\n" if kind == "f16" else whole
+    return f"{_HEAD} uint pack_{dtype}(float low, float high) {{\n  uint pair;\n{body}  return pair;\n}}\n"
+
+
 HELPERS: dict[str, str] = {
     "larger_or_nan": _selected("larger_or_nan", ">"),
     "smaller_or_nan": _selected("smaller_or_nan", "<"),
@@ -103,6 +114,8 @@ HELPERS: dict[str, str] = {
     "read_matrices_2_transposed": _matrices("read_matrices_2_transposed", 2, ".trans"),
     "multiply_float16": _multiply("float16", "f16"),
     "multiply_bfloat16": _multiply("bfloat16", "bf16"),
+    "pack_float16": _pack("float16", "f16"),
+    "pack_bfloat16": _pack("bfloat16", "bf16"),
     "copy_16": _copy(16),
     "copy_8": _copy(8),
     "copy_4": _copy(4),

@@ -31,6 +31,11 @@ class CudaLimits:
         """Limits of a target."""
         return cls(target.sm)
 
+    @property
+    def tensor_dtypes(self) -> tuple[str, ...]:
+        """Dtypes of operands that code of tensor cores is generated for."""
+        return tuple(dtype for dtype in _TENSOR_DTYPES if dtype in self.sm.tensor_dtypes)
+
     def shared_bytes(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> int:
         """Return the bytes of shared memory of a block of threads."""
         own = BLOCK_DEMANDS.get(problem.form)
@@ -81,16 +86,23 @@ class CudaLimits:
             allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
             return f"{micro_kernel.name}: {micro_kernel.threads} threads in a block; allowed: {allowed}"
         if problem.form in BLOCK_DEMANDS:
-            return BLOCK_DEMANDS[problem.form].why_never(problem, micro_kernel)
-        if micro_kernel.shared_bytes > self.sm.block_shared_bytes:
-            most = self.sm.block_shared_bytes
-            return f"{micro_kernel.name}: {micro_kernel.shared_bytes} bytes of shared memory; allowed: {most}"
-        known = [dtype for dtype in _TENSOR_DTYPES if dtype in self.sm.tensor_dtypes]
-        if micro_kernel.is_tensor and problem.operand_dtype not in known:
-            dtypes = f"{problem.operand_dtype} operands for tensor cores; allowed: {', '.join(known)}"
-            return f"{micro_kernel.name}: {dtypes}"
-        if micro_kernel.unit == "wgmma":
+            own = BLOCK_DEMANDS[problem.form].why_never(problem, micro_kernel)
+            return own or self._why_no_room(problem, micro_kernel)
+        without = self._why_no_room(problem, micro_kernel)
+        if without is None and micro_kernel.unit == "wgmma":
             return self._why_no_panels(problem, micro_kernel)
+        return without
+
+    def _why_no_room(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> str | None:
+        """Return why shared memory, or the dtypes of the tensor cores, are not enough."""
+        shared_bytes = self.shared_bytes(problem, micro_kernel)
+        if shared_bytes > self.sm.block_shared_bytes:
+            most = self.sm.block_shared_bytes
+            return f"{micro_kernel.name}: {shared_bytes} bytes of shared memory; allowed: {most}"
+        if micro_kernel.is_tensor and problem.operand_dtype not in self.tensor_dtypes:
+            allowed = ", ".join(self.tensor_dtypes)
+            dtypes = f"{problem.operand_dtype} operands for tensor cores; allowed: {allowed}"
+            return f"{micro_kernel.name}: {dtypes}"
         return None
 
     def _why_no_panels(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:

@@ -34,6 +34,7 @@ from dietcode.search_space.cuda.padding import (
     copies_of,
     own_batch,
 )
+from dietcode.search_space.cuda.raster import tile_in_group, tile_in_row
 from dietcode.search_space.cuda.shape import SUM_THREADS, WORKSPACE, CallShape
 from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
 from dietcode.search_space.cuda.warpgroup import WarpgroupKernel
@@ -41,7 +42,6 @@ from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, TirOps, as_int64, i64, small_buffers_in, store
 
-_GROUP = 8  # row tiles
 _KERNELS: dict[str, type[BlockKernel]] = {
     "simt": BlockKernel,
     "mma": TensorCoreKernel,
@@ -104,41 +104,13 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
             kernel = _KERNELS[micro_kernel.unit](padded, micro_kernel, memory, extents, thread)
             # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
             row_tiles, column_tiles = (narrow(as_int64(n)) for n in (grid.row_tiles, grid.column_tiles))
-            tile_of = _tile_in_group if micro_kernel.is_tensor else _tile_in_row
+            tile_of = tile_in_group if micro_kernel.is_tensor else tile_in_row
             batch, row_tile, column_tile = tile_of(narrow(block), row_tiles, column_tiles)
             kernel.first_column = wide(column_tile) * micro_kernel.columns
             kernel.first_row = wide(row_tile) * micro_kernel.rows
             kernel.batch, kernel.part = wide(batch), wide(part)
             _block(kernel, _writer(kernel, workspace))
     return builder.get()
-
-
-def _tile_in_row(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, Any, Any]:
-    """Return the batch, the row tile and the column tile of a block, int32: row tiles one after the other."""
-    column_tile = once("column_tile", tirx.truncmod(index, column_tiles))
-    lines = tirx.truncdiv(index, column_tiles)
-    row_tile = once("row_tile", tirx.truncmod(lines, row_tiles))
-    return once("batch", tirx.truncdiv(lines, row_tiles)), row_tile, column_tile
-
-
-def _tile_in_group(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, Any, Any]:
-    """Return what `_tile_in_row` does, in another order.
-
-    Blocks go down `_GROUP` row tiles before they go on to the next column tile: those that run at a time then
-    need fewer tiles of both operands together than if they went through all of one row tile's columns. On
-    tensor cores alone: kernels of SIMT units take more registers with it, and fewer of their blocks fit.
-    """
-    of_batch = once("tiles", row_tiles * column_tiles)
-    rest = once("tile", tirx.truncmod(index, of_batch))
-    first = once("first_tile", tirx.truncdiv(rest, column_tiles * _GROUP) * _GROUP)
-    height = once("group_tiles", tirx.min(row_tiles - first, _GROUP))
-    inside = once("group_tile", rest - first * column_tiles)
-    row_tile = once("row_tile", first + tirx.truncmod(inside, height))
-    return (
-        once("batch", tirx.truncdiv(index, of_batch)),
-        row_tile,
-        once("column_tile", tirx.truncdiv(inside, height)),
-    )
 
 
 def _block(kernel: BlockKernel, writer: Writer) -> None:

@@ -12,6 +12,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cuda.blocks.attention_lowering import lower_attention
 from dietcode.search_space.cuda.blocks.lowering import lower_products, lower_rows
 from dietcode.search_space.cuda.forms import asked_bytes, device_problem, functions_of
 from dietcode.search_space.cuda.instructions import helpers_for
@@ -51,6 +53,7 @@ _LOWER: dict[str, Callable[[Any, CudaMicroKernel, str, CudaMicroKernel], Any]] =
     Problem.form: lower_contraction,
     ProductProblem.form: lambda *given: lower_products(*given[:3]),
     RowProblem.form: lambda *given: lower_rows(*given[:3]),
+    AttentionProblem.form: lambda *given: lower_attention(*given[:3]),
 }
 # No more than code generation needs: loops stay loops, and barriers stay where they were emitted.
 _PASSES = tvm.ir.transform.Sequential(

@@ -35,7 +35,8 @@ from dietcode.search_space.cuda.building import (
     wide,
 )
 from dietcode.search_space.cuda.output import Writer
-from dietcode.search_space.cuda.tensor_operand import FRAGMENT_STEPS, LINES, Stages, TensorOperand
+from dietcode.search_space.cuda.swizzled_tile import FRAGMENT_STEPS, LINES, Stages
+from dietcode.search_space.cuda.tensor_operand import TensorOperand
 from dietcode.search_space.tir import DTYPE, load, store
 from dietcode.target.multiprocessor import WARP
 

@@ -24,8 +24,9 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cuda.building import local, once, only_if, run, sync
 from dietcode.search_space.cuda.micro_kernel import SWIZZLE_BYTES
+from dietcode.search_space.cuda.swizzled_tile import CHUNK, FRAGMENT_STEPS, LINES, Stages
 from dietcode.search_space.cuda.tensor_core import Copies, TensorCoreKernel
-from dietcode.search_space.cuda.tensor_operand import CHUNK, FRAGMENT_STEPS, LINES, Stages, TensorOperand
+from dietcode.search_space.cuda.tensor_operand import TensorOperand
 from dietcode.search_space.cuda.warpgroup_instructions import DESCRIPTOR, SWIZZLE_MODES, multiply_name
 from dietcode.search_space.tir import store
 from dietcode.target.multiprocessor import WARP, WARPGROUP
@@ -52,7 +53,7 @@ class WarpgroupOperand(TensorOperand):
         self.pitch_bytes = 16 * self.chunks
         self.panel_bytes = self.panel_lines * self.pitch_bytes
 
-    def _byte(self, line: Any, element: Any) -> Any:
+    def byte(self, line: Any, element: Any) -> Any:
         chunk, rest = tirx.truncdiv(element, CHUNK), tirx.truncmod(element, CHUNK)
         panel, own = tirx.truncdiv(chunk, self.chunks), tirx.truncmod(chunk, self.chunks)
         of_line = line * self.pitch_bytes + self._swizzled(line, own) * 16 + rest * 2

@@ -61,7 +61,7 @@ class ProductProblem(BlockProblem):
     @cached_property
     def rest(self) -> RowProblem | None:
         """What follows the first reduction along rows, over what was computed before; None without one."""
-        halves = self.halves
+        halves, kept = self.halves, self.kept
         if not halves.after:
             return None
         into = {name: own for name, own in self.into.items() if name in halves.after}
@@ -77,7 +77,13 @@ class ProductProblem(BlockProblem):
             columns=self.columns,
             extents={k: v for k, v in self.extents.items() if k in used or k in (*self.rows, *self.columns)},
             into=into,
+            dtypes={k: v for k, v in self.dtypes.items() if k in (*inputs, *halves.after) and k not in kept},
         )
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """Outputs in half precision that `rest` reads: what is set aside of them is in float32."""
+        return tuple(name for name in self.halves.inputs if name in self.outputs and name in self.dtypes)
 
     @cached_property
     def gates(self) -> tuple[str, ...]:

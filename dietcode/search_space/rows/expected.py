@@ -11,7 +11,7 @@ import numpy as np
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import IntArray
-from dietcode.search_space.rows.reference import FloatArray, block_reference
+from dietcode.search_space.rows.reference import FloatArray, block_reference, exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class ExpectedRows:
         """
         worst = 0.0
         for name, output in zip(self.problem.outputs, outputs, strict=True):
-            found, right = np.asarray(output, dtype=np.float64), self.values[name]
+            found, right = exact(output, self.problem.dtype(name)), self.values[name]
             if np.isnan(found).any():
                 return math.nan
             if self.index is not None and name in self.problem.into:

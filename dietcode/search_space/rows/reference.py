@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.workload.block import BlockNode
+from dietcode.workload.dtypes import STORAGE, widened
 from dietcode.workload.pooling import POOLINGS, pool_axes
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,7 +30,7 @@ def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[st
     dict of str to float64 array
         Each output, as callers see it: a table with the rows that are written.
     """
-    values: dict[str, FloatArray] = {n: np.asarray(arrays[n], dtype=np.float64) for n in problem.inputs}
+    values: dict[str, FloatArray] = {n: exact(arrays[n], problem.dtype(n)) for n in problem.inputs}
     extents = {
         index: extent
         for name in problem.inputs
@@ -52,6 +53,13 @@ def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[st
         exist = (positions >= 0) & (positions < len(table))
         table[positions[exist]] = found[name][exist]
     return found | tables
+
+
+def exact(array: Any, dtype: str) -> FloatArray:
+    """Return a tensor in float64; of bfloat16 the bits are held as integers, or the values are given."""
+    given = np.asarray(array)
+    is_bits = dtype == "bfloat16" and given.dtype == STORAGE[dtype]
+    return np.asarray(widened(given, dtype) if is_bits else given, dtype=np.float64)
 
 
 def along(value: FloatArray, own: str, whole: str) -> FloatArray:

@@ -16,6 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.attention.memory import AttentionMemory
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.arithmetic import (
     add,
@@ -27,7 +28,6 @@ from dietcode.search_space.cpu.attention.arithmetic import (
     product,
 )
 from dietcode.search_space.cpu.attention.copying import KeyRows, value_vector
-from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
 from dietcode.search_space.cpu.attention.space import pitch
 from dietcode.search_space.tir import (

@@ -24,10 +24,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.attention.memory import AttentionMemory
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.body import KeyBlock, TileBody
 from dietcode.search_space.cpu.attention.copying import KeyRows, copy_values, transpose_keys
-from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import num_tasks, pitch
 from dietcode.search_space.cpu.limits import Limits

@@ -6,14 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cuda.banks import SPACER
+from dietcode.search_space.cuda.blocks.attention_layout import (
+    attention_bytes,
+    attention_registers,
+    no_attention,
+)
+from dietcode.search_space.cuda.blocks.product_layout import (
+    Targets,
+    distinct_gates,
+    no_tensor_product,
+    tensor_bytes,
+    tensor_registers,
+)
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.target.multiprocessor import WARP
-from dietcode.workload.products import Gates, ProductTerm
 
-SPACER = 4
-"""Floats after each step of a tile in shared memory: steps start in other banks, at 16 bytes."""
 ROW_STEP = 8
 """`k_tile` of every micro-kernel of a row block, which has no product."""
 _STATIC_SHARED_BYTES = 48 << 10
@@ -46,6 +57,11 @@ def threads_of_row(micro_kernel: CudaMicroKernel) -> int:
     return micro_kernel.columns // micro_kernel.thread_columns
 
 
+def row_order(micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
+    """Return the key of the order of additions along a row: it is added up by as many threads as it has."""
+    return RowProblem.form, threads_of_row(micro_kernel), 0
+
+
 def rest_kernel(problem: ProductProblem) -> CudaMicroKernel:
     """Return the micro-kernel of the row block that follows a block's products."""
     fixed = [problem.extents[index] for index in problem.columns]
@@ -53,29 +69,29 @@ def rest_kernel(problem: ProductProblem) -> CudaMicroKernel:
     return _NARROW_REST if most is not None and most <= _NARROW_REST.columns else _REST_ROWS
 
 
-def distinct_gates(terms: list[tuple[Gates, str]]) -> list[Gates]:
-    """Return the positions along gates that the sums of one term need, each once."""
-    return list(dict.fromkeys(gates for gates, _ in terms))
-
-
-def tile_elements(terms: list[tuple[Gates, str]], micro_kernel: CudaMicroKernel) -> int:
+def tile_elements(terms: Targets, micro_kernel: CudaMicroKernel) -> int:
     """Return the floats of shared memory of one term's tiles: its rows, and the columns of each gate."""
     columns = len(distinct_gates(terms)) * (micro_kernel.columns + SPACER)
     return micro_kernel.k_tile * (micro_kernel.rows + SPACER + columns)
 
 
 def _product_registers(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> int:
+    if micro_kernel.is_tensor:
+        return tensor_registers(problem, micro_kernel)
     own = micro_kernel.num_accumulators * len(problem.plan.accumulators)
     fetched = -(-micro_kernel.rows * micro_kernel.k_tile // micro_kernel.threads)
     return own + micro_kernel.thread_rows + micro_kernel.thread_columns + 2 * fetched + _OTHER_REGISTERS
 
 
 def _product_bytes(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> int:
-    terms: list[tuple[ProductTerm, list[tuple[Gates, str]]]] = problem.plan.terms
-    return 4 * max(tile_elements(own, micro_kernel) for _, own in terms)
+    if micro_kernel.is_tensor:
+        return tensor_bytes(problem, micro_kernel)
+    return 4 * max(tile_elements(own, micro_kernel) for _, own in problem.plan.terms)
 
 
 def _no_product(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> str | None:
+    if micro_kernel.unit == "mma" and (micro_kernel.splits, micro_kernel.tails) == (1, "local"):
+        return no_tensor_product(problem, micro_kernel)
     if micro_kernel.threads % micro_kernel.k_tile:
         return f"{micro_kernel.name}: {micro_kernel.threads} threads; allowed: a multiple of its steps"
     return _no_block(problem, micro_kernel, _product_bytes(problem, micro_kernel))
@@ -100,7 +116,8 @@ def _no_rows(problem: RowProblem, micro_kernel: CudaMicroKernel) -> str | None:
 def _no_block(problem: Any, micro_kernel: CudaMicroKernel, shared_bytes: int) -> str | None:
     axes = (micro_kernel.row_vthreads, micro_kernel.column_vthreads, micro_kernel.stages, micro_kernel.splits)
     if micro_kernel.unit != "simt" or micro_kernel.tails != "local" or axes != (1, 1, 1, 1):
-        return f"{micro_kernel.name}: allowed in a block: SIMT units, one stage, one part, local padding"
+        allowed = "SIMT units and one stage, or mma and products in half precision; one part, local padding"
+        return f"{micro_kernel.name}: allowed in a block: {allowed}"
     if shared_bytes > _STATIC_SHARED_BYTES:
         given = f"{micro_kernel.name}: {shared_bytes} bytes of shared memory"
         return f"{given}; allowed in a block: {_STATIC_SHARED_BYTES}"
@@ -110,4 +127,5 @@ def _no_block(problem: Any, micro_kernel: CudaMicroKernel, shared_bytes: int) ->
 BLOCK_DEMANDS: dict[str, BlockDemands] = {
     ProductProblem.form: BlockDemands(_product_registers, _product_bytes, _no_product),
     RowProblem.form: BlockDemands(_row_registers, _row_bytes, _no_rows),
+    AttentionProblem.form: BlockDemands(attention_registers, attention_bytes, no_attention),
 }

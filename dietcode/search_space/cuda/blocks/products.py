@@ -1,12 +1,8 @@
-"""The code of one thread block of a block with products.
+"""The code of one thread block of a block with products, on SIMT units.
 
-    acc[sum, thread tile] = 0                                     # registers
-    for each product, for tiles of `k_tile` steps of its reduction:
-      shared = A[rows, k], B[gate, columns, k] of each gate       # zeros past the end of the reduction
-      for k: acc[sum] += A[rows, k] · B[gate of the sum, columns, k]
-    functions of the sums and of other tensors, and the outputs, an element at a time, where it exists
-
-Rows past the edge are those of the last row, gathered or not, and columns those of the last column.
+for each product, for tiles of `k_tile` steps of its reduction:
+  shared = A[rows, k], B[gate, columns, k] of each gate       # zeros past the end of the reduction
+  for k: acc[sum] += A[rows, k] · B[gate of the sum, columns, k]
 """
 
 from __future__ import annotations
@@ -17,76 +13,49 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, ZERO, View, size_of, view_of
-from dietcode.search_space.cuda.blocks.arithmetic import pointwise
-from dietcode.search_space.cuda.blocks.demands import SPACER, distinct_gates, tile_elements
-from dietcode.search_space.cuda.building import both, local, once, only_if, sync, wide
+from dietcode.search_space.access import ONE, view_of
+from dietcode.search_space.cuda.banks import SPACER
+from dietcode.search_space.cuda.blocks.demands import tile_elements
+from dietcode.search_space.cuda.blocks.product_layout import Targets, distinct_gates
+from dietcode.search_space.cuda.blocks.product_tile import ProductBlock
+from dietcode.search_space.cuda.building import local, once, only_if, sync, wide
 from dietcode.search_space.cuda.fetching import WIDTHS
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.products.memory import ProductMemory
-from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.epilogue import widen
 from dietcode.search_space.tir import DTYPE, i64, load, store
-from dietcode.search_space.vectors import const, named
-from dietcode.workload.products import Gates, ProductTerm, Read
+from dietcode.workload.products import Gates, ProductTerm
 
 
-class ProductBlock:
-    """Code of a tile of all sums of a block.
+class SimtProducts(ProductBlock):
+    """A micro-kernel with `unit` "simt"."""
 
-    Parameters
-    ----------
-    thread : int32 expression
-    row, column : int64 expressions
-        The first of the tile.
-    """
-
-    def __init__(
-        self,
-        problem: ProductProblem,
-        micro_kernel: CudaMicroKernel,
-        memory: ProductMemory,
-        thread: Any,
-        row: Any,
-        column: Any,
-    ) -> None:
-        self.problem, self.micro_kernel, self.memory, self.thread = problem, micro_kernel, memory, thread
-        self.first_row, self.first_column = row, column
-        self.rows, self.columns = (memory.value(size_of(problem, k)) for k in (problem.rows, problem.columns))
+    def _allocate(self) -> None:
+        micro_kernel = self.micro_kernel
+        self.row_slots, self.column_slots = micro_kernel.thread_rows, micro_kernel.thread_columns
         across = micro_kernel.columns // micro_kernel.thread_columns
         self.across = across
-        self.thread_row = once("thread_row", tirx.truncdiv(thread, across)) * micro_kernel.thread_rows
-        self.thread_column = once("thread_column", tirx.truncmod(thread, across))
+        self.thread_row = once("thread_row", tirx.truncdiv(self.thread, across)) * micro_kernel.thread_rows
+        self.thread_column = once("thread_column", tirx.truncmod(self.thread, across))
         self.width = next(w for w in WIDTHS if micro_kernel.thread_columns % w == 0)
-        size = max(tile_elements(own, micro_kernel) for _, own in problem.plan.terms)
+        size = max(tile_elements(own, micro_kernel) for _, own in self.problem.plan.terms)
         self.shared = T.alloc_buffer((size,), DTYPE, scope="shared")
         IRBuilder.name("tiles", self.shared)
-        self.accumulators = {
-            name: local(f"acc_{number}", micro_kernel.num_accumulators)
-            for number, name in enumerate(problem.plan.accumulators)
-        }
 
-    def emit(self) -> None:
-        """Emit the body."""
-        count = self.micro_kernel.num_accumulators
-        with T.unroll(0, count) as i:
-            for accumulator in self.accumulators.values():
-                store(accumulator, tirx.const(0, DTYPE), [i], 1)
-        for term, targets in self.problem.plan.terms:
-            self._accumulate(term, targets)
-        with T.unroll(0, self.micro_kernel.thread_rows) as i:
-            row = once("row", self.first_row + wide(self.thread_row + i))
-            with T.If(row < self.rows), T.Then():
-                self._finish(i, row)
+    def row_of(self, slot: Any) -> Any:
+        return self.thread_row + slot
 
-    def _accumulate(self, term: ProductTerm, targets: list[tuple[Gates, str]]) -> None:
-        """Emit the reduction of one product, for all sums that it is added to."""
-        micro_kernel, memory = self.micro_kernel, self.memory
+    def column_of(self, slot: Any) -> Any:
+        return self._own_column(tirx.truncdiv(slot, self.width)) + tirx.truncmod(slot, self.width)
+
+    def sum_at(self, row: Any, column: Any) -> Any:
+        return row * self.column_slots + column
+
+    def accumulate(self, number: int, term: ProductTerm, targets: Targets) -> None:
+        micro_kernel = self.micro_kernel
         k_tile, gates = micro_kernel.k_tile, distinct_gates(targets)
-        depth = memory.value(size_of(self.problem, term.reduction))
-        begins = self._row_begins(term)
+        depth, begins = self.depth(term), self._row_begins(term)
         tiles = tirx.truncdiv(depth + (k_tile - 1), i64(k_tile))
-        with T.serial(i64(0), tiles) as number:
-            first = once("first_step", number * k_tile)
+        with T.serial(i64(0), tiles) as tile:
+            first = once("first_step", tile * k_tile)
             sync()  # of those who still read the last tiles
             self._fetch_rows(term, begins, first, depth)
             self._fetch_columns(term, gates, first, depth)
@@ -117,19 +86,19 @@ class ProductBlock:
         k = tirx.truncmod(self.thread, k_tile)
         step = once("step", first + wide(k))
         along = once("along", memory.offset(memory.view(term.rows), tuple(term.reduction), step))
-        source = memory.buffers[term.rows.tensor]
         with T.unroll(0, self._turns(extent)) as turn:
             line = self._line(turn)
             within = None if extent * k_tile % micro_kernel.threads == 0 else line < extent
             with only_if(within):
-                value = self._or_zero(source, begins[turn] + along, self._is_step(step, depth))
+                element = begins[turn] + along
+                value = self._or_zero(term.rows.tensor, element, self.is_step(step, depth))
                 store(self.shared, value, [k * (extent + SPACER) + line], 1)
 
     def _fetch_columns(self, term: ProductTerm, gates: list[Gates], first: Any, depth: Any) -> None:
         """Emit the fetch of the columns of each gate; neighbouring threads read what lies side by side."""
         micro_kernel, memory = self.micro_kernel, self.memory
         extent, k_tile, threads = micro_kernel.columns, micro_kernel.k_tile, micro_kernel.threads
-        view, source = view_of(self.problem, term.columns), memory.buffers[term.columns]
+        view = view_of(self.problem, term.columns)
         is_along_columns = view.stride(self.problem.columns) == ONE
         with T.unroll(0, self._turns(extent)) as turn:
             if is_along_columns:
@@ -148,15 +117,9 @@ class ProductBlock:
                     + memory.offset(view, tuple(term.reduction), step),
                 )
                 for number, gate in enumerate(gates):
-                    element = offset + self._gate_offset(view, gate)
-                    value = self._or_zero(source, element, self._is_step(step, depth))
+                    element = offset + self.gate_offset(view, gate)
+                    value = self._or_zero(term.columns, element, self.is_step(step, depth))
                     store(self.shared, value, [self._column_base(number) + k * (extent + SPACER) + line], 1)
-
-    def _gate_offset(self, view: View, gates: Gates) -> Any:
-        offset: Any = i64(0)
-        for gate, position in gates:
-            offset = offset + i64(position) * self.memory.value(view.strides.get(gate, ZERO))
-        return offset
 
     def _column_base(self, number: int) -> int:
         """Return where in shared memory the columns of a gate begin."""
@@ -164,21 +127,18 @@ class ProductBlock:
         before = micro_kernel.rows + SPACER + number * (micro_kernel.columns + SPACER)
         return micro_kernel.k_tile * before
 
-    def _is_step(self, step: Any, depth: Any) -> Any | None:
-        """Return whether a step exists; None where all do."""
-        is_whole = isinstance(depth, tirx.IntImm) and int(depth) % self.micro_kernel.k_tile == 0
-        return None if is_whole else step < depth
-
-    def _or_zero(self, source: Any, offset: Any, exists: Any | None) -> Any:
+    def _or_zero(self, tensor: str, offset: Any, exists: Any | None) -> Any:
+        """Return an element of a tensor, 0 where it does not exist."""
+        source, dtype = self.memory.buffers[tensor], self.problem.dtype(tensor)
         if exists is None:
-            return source[offset]
+            return widen(source[offset], dtype)
         value = local("fetched", 1)
         store(value, tirx.const(0, DTYPE), [0], 1)
         with only_if(exists):
-            store(value, source[offset], [0], 1)
+            store(value, widen(source[offset], dtype), [0], 1)
         return value[0]
 
-    def _multiply(self, k: Any, gates: list[Gates], targets: list[tuple[Gates, str]]) -> None:
+    def _multiply(self, k: Any, gates: list[Gates], targets: Targets) -> None:
         """Emit one step of the accumulation of each sum."""
         micro_kernel = self.micro_kernel
         height, width, extent = micro_kernel.thread_rows, micro_kernel.thread_columns, self.width
@@ -199,47 +159,3 @@ class ProductBlock:
     def _own_column(self, part: Any) -> Any:
         """Return the first column of a run of a thread's: runs of all threads lie side by side."""
         return (part * self.across + self.thread_column) * self.width
-
-    def _finish(self, i: Any, row: Any) -> None:
-        """Emit the functions of one row's sums, and its outputs."""
-        plan, memory, problem = self.problem.plan, self.memory, self.problem
-        begins = {
-            name: once(f"read_{number}", memory.begin(read, row))
-            for number, (name, read) in enumerate(plan.reads.items())
-        }
-        narrow = {
-            name: named(memory.buffers[read.tensor][begins[name]], 1)
-            for name, read in plan.reads.items()
-            if not problem.is_wide(read.indices)
-        }
-        outputs = {name: Read(name, (), problem.indices[name]) for name in plan.outputs}
-        for name in set(plan.outputs) & set(problem.into):
-            table, positions = problem.into[name]
-            outputs[name] = Read(table, (), problem.indices[name], positions)
-        stored = {
-            name: once("is_stored", memory.is_stored(name, row)) > i64(0)
-            for name in plan.outputs
-            if name in problem.into
-        }
-        targets = {
-            name: once(f"write_{number}", memory.begin(output, row))
-            for number, (name, output) in enumerate(outputs.items())
-        }
-        with T.unroll(0, self.micro_kernel.thread_columns) as j:
-            run = tirx.truncdiv(j, self.width)
-            own = self._own_column(run) + tirx.truncmod(j, self.width)
-            column = once("column", self.first_column + wide(own))
-            with T.If(column < self.columns), T.Then():
-                values: dict[str, Any] = dict(narrow)
-                for name in plan.accumulators:
-                    index = i * self.micro_kernel.thread_columns + j
-                    values[name] = named(self.accumulators[name][index], 1)
-                for name, read in plan.reads.items():
-                    if name not in narrow:
-                        values[name] = named(memory.buffers[read.tensor][begins[name] + column], 1)
-                for p in plan.primitives:
-                    operands = [values[o] if isinstance(o, str) else const(o, 1) for o in p.operands]
-                    values[p.name] = named(pointwise(p.kind, operands, p.option), 1)
-                for name, value in plan.outputs.items():
-                    with only_if(both(stored.get(name))):
-                        store(memory.buffers[name], values[value], [targets[name] + column], 1)

@@ -18,6 +18,7 @@ from dietcode.search_space.cuda.blocks.arithmetic import call, maximum, pointwis
 from dietcode.search_space.cuda.blocks.demands import threads_of_row
 from dietcode.search_space.cuda.building import both, local, once, only_if, sync, wide
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.epilogue import convert, widen
 from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import Pass, Schedule
@@ -85,7 +86,8 @@ class RowBlock:
         if narrow:
             with T.If(tirx.And(self.exists, self.lane < 1)), T.Then():
                 for name in narrow:
-                    store(self.memory.buffers[name], self.scalars[name], [self.begins[name]], 1)
+                    result = convert(self.scalars[name], self.problem.dtype(name), 1)
+                    store(self.memory.buffers[name], result, [self.begins[name]], 1)
 
     def _is_wide(self, name: str) -> bool:
         return self.problem.is_wide(self.problem.indices[name])
@@ -102,7 +104,8 @@ class RowBlock:
             if name.partition(ROWS)[0] in averaged:
                 self.inside[name] = memory.is_inside(name, self.row)
             if name in problem.indices and not self._is_wide(name):
-                self.scalars[name] = named(memory.buffers[name][self.begins[name]], 1)
+                value = widen(memory.buffers[name][self.begins[name]], problem.dtype(name))
+                self.scalars[name] = named(value, 1)
         self._narrow(self.schedule.before)
 
     def _narrow(self, primitives: Sequence[Primitive]) -> None:
@@ -154,7 +157,8 @@ class RowBlock:
             store(totals[p.name], _COMBINE[p.kind](1, so_far, value_of(p.operands[0])), [0], 1)
         for name in one.stores:
             with only_if(both(self.exists, self.stored.get(name))):
-                store(self.memory.buffers[name], value_of(name), [self.begins[name] + column], 1)
+                result = convert(value_of(name), self.problem.dtype(name), 1)
+                store(self.memory.buffers[name], result, [self.begins[name] + column], 1)
 
     def _causal(self, value: Any, query: str, column: Any) -> Any:
         """Return -inf for keys after the query, the last of which sees all."""
@@ -168,7 +172,7 @@ class RowBlock:
         buffer, begin = self.memory.buffers[read.tensor], self.begins[name]
         if read.shift:
             return self._rotated(read, buffer, begin, column)
-        value = buffer[begin + column]
+        value = widen(buffer[begin + column], self.problem.dtype(read.tensor))
         inside = self.inside.get(name)
         return value if inside is None else tirx.Select(inside, value, const(0.0, 1))
 
@@ -178,7 +182,7 @@ class RowBlock:
         position = tirx.truncmod(column, group)
         wraps = position < i64(read.shift)
         source = column - read.shift + tirx.Select(wraps, group, i64(0))
-        value = named(buffer[begin + source], 1)
+        value = named(widen(buffer[begin + source], self.problem.dtype(read.tensor)), 1)
         return tirx.Select(wraps, const(-1.0, 1) * value, value) if read.negates else value
 
     def _across(self, kind: str, total: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.cuda.blocks.demands import rest_kernel
+from dietcode.search_space.cuda.blocks.functions import aside
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import Demand, Grid, Region
 from dietcode.search_space.partition import NumpyOps, Ops, ceildiv
@@ -73,10 +74,14 @@ class BlockShape:
             return {}
         found: dict[str, Region] = {}
         first: Any = 0
-        for name in self.problem.halves.set_aside:
-            elements = self.problem.product(self.problem.indices[name], self.extents)
-            found[name] = Region(first, ceildiv(elements, _WORDS, self.ops) * _WORDS)
-            first = found[name].size + first
+        problem = self.problem
+        names = {name: name for name in problem.halves.set_aside} | {
+            aside(name): name for name in problem.kept
+        }
+        for region, name in names.items():
+            elements = problem.product(problem.indices[name], self.extents)
+            found[region] = Region(first, ceildiv(elements, _WORDS, self.ops) * _WORDS)
+            first = found[region].size + first
         return found
 
     @property
