@@ -14,6 +14,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,15 @@ def compare_one(
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and worst ratio to the best of cuBLAS, or cuDNN, and torch.compile; the gap to predictions."""
-    ratios = []
+    """Mean and worst ratio to the best of all others at each instance; the gap to predictions.
+
+    Those tuned for each shape alone count too. `against` says at how many instances each was the best.
+    """
+    ratios, against = [], Counter[str]()
     for row in rows:
-        known = [rate for name, rate in row["others"].items() if name != "triton"]
-        best = max((rate for rate in known if rate), default=None)
+        rates = {name: rate for name, rate in row["others"].items() if rate}
+        best = max(rates.values(), default=None)
+        against.update(name for name, rate in rates.items() if rate == best)
         if best:
             ratios.append(row["measured_gflops"] / best)
     gaps = [abs(row["measured_gflops"] / row["predicted_gflops"] - 1.0) for row in rows]
@@ -112,6 +117,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "mean_prediction_gap": sum(gaps) / len(gaps) if gaps else None,
         "max_rel_error": max((row["max_rel_error"] for row in rows), default=None),
         "num_instances": len(rows),
+        "against": dict(against),
     }
 
 

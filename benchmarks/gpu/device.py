@@ -13,12 +13,37 @@ from typing import Any
 
 _ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
 _MAX_SHARED_BYTES = 8  # attribute of a function: what a launch may ask for
+_CAPABILITY_MAJOR = 75  # attribute of a device
+_MAY_OVERLAP = 6  # attribute of a launch: programmatic stream serialization
+_OVERLAP_CAPABILITY, _OVERLAP_DRIVER = 9, 12030  # from which on graphs have it too
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
 _L2_PROMOTION = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _L2_BYTES = 64 << 20  # inputs rotate through more than this, so that none is in the cache when it comes again
 _MAX_ROTATIONS = 512
 WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, one that is set to 1."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint),
+        ("unused", ctypes.c_uint),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_char * 60),
+    )
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((n, ctypes.c_uint) for n in ("x", "y", "z", "threads_x", "threads_y", "threads_z", "shared_bytes")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("num_attributes", ctypes.c_uint),
+    )
 
 
 class GpuError(Exception):
@@ -63,6 +88,14 @@ class Driver:
             text = ctypes.c_char_p()
             self._library.cuGetErrorName(status, ctypes.byref(text))
             raise GpuError(f"{name}: {(text.value or b'unknown').decode()} ({status})")
+
+    def can_overlap(self) -> bool:
+        """Whether a function may begin while another ends: by the driver, and the GPU of the context."""
+        version, device, major = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        self._call("cuDeviceGetAttribute", ctypes.byref(major), _CAPABILITY_MAJOR, device)
+        return version.value >= _OVERLAP_DRIVER and major.value >= _OVERLAP_CAPABILITY
 
     def load(self, image: bytes) -> Module:
         """Load machine code, or PTX that ends in a zero.
@@ -110,8 +143,10 @@ class Module:
     def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str, shared_bytes: int = 0) -> Function:
+    def function(self, name: str, shared_bytes: int = 0, overlaps: bool = False) -> Function:
         """One function of it, whose launches ask for so much shared memory of a block.
+
+        With `overlaps` they may begin while the one before them ends, where the GPU and the driver can that.
 
         Raises
         ------
@@ -120,14 +155,17 @@ class Module:
         """
         handle = ctypes.c_void_p()
         self.driver._call("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
-        return Function(self.driver, handle, shared_bytes)
+        return Function(self.driver, handle, shared_bytes, overlaps and self.driver.can_overlap())
 
 
 class Function:
     """A function that can be launched."""
 
-    def __init__(self, driver: Driver, handle: ctypes.c_void_p, shared_bytes: int) -> None:
+    def __init__(
+        self, driver: Driver, handle: ctypes.c_void_p, shared_bytes: int, overlaps: bool = False
+    ) -> None:
         self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
+        self._overlaps = overlaps
         if shared_bytes:
             driver._call("cuFuncSetAttribute", handle, _MAX_SHARED_BYTES, shared_bytes)
 
@@ -172,6 +210,11 @@ class Function:
         kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
+        attribute = _Attribute(_MAY_OVERLAP, 0, 1)
+
+        def launch_overlapping(stream: int, _kept: Any = kept) -> None:
+            config = _Config(x, y, 1, threads, 1, 1, self._shared_bytes, stream, ctypes.pointer(attribute), 1)
+            self._driver._call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: int, _kept: Any = kept) -> None:
             self._driver._call(
@@ -189,7 +232,7 @@ class Function:
                 None,
             )
 
-        return launch
+        return launch_overlapping if self._overlaps else launch
 
 
 def compile_text(text: str, arch: str) -> bytes:

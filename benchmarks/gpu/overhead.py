@@ -51,6 +51,7 @@ class Arguments:
             )
             for name, facts in manifest["inputs"].items()
         }
+        self.given |= {name: library.pack(**{name: self.given[name]}) for name in manifest["packed"]}
         self.given |= {name: values[name] for name in manifest["binding"]["keywords"]}
         self.expected = library(**self.given)
         torch.cuda.synchronize()
@@ -119,7 +120,7 @@ def can_be_captured(torch: Any, library: Any, values: dict[str, int]) -> str | N
         return "another result at the first replay"
     for name, value in other.given.items():
         if name in library.manifest["inputs"]:
-            arguments.given[name].copy_(value)
+            arguments.given[name].data.copy_(value.data)  # of a constant, what was packed
     arguments.expected = other.expected
     graph.replay()
     return None if arguments.is_right(torch) else "another result with other inputs"

@@ -25,6 +25,7 @@ from dietcode.search_space.cuda.forms import classes_of, cuda_form, device_probl
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.packing import permutations
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.forms import problem_of
@@ -38,7 +39,7 @@ from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/5"
+FORMAT = "dietcode-gpu-pack/6"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -204,6 +205,7 @@ def candidate_facts(
                 "arguments": list(f.arguments),
                 "threads": f.threads,
                 "shared_bytes": f.shared_bytes,
+                "overlaps": f.overlaps,
             }
             for f in functions
         ],
@@ -269,8 +271,12 @@ def write_pack(
     tiles: Sequence[tuple[CudaMicroKernel, str]],
 ) -> Iterator[str]:
     """Compile all and write the files of a pack; yields a line for each micro-kernel that is left out."""
-    problem, all_instances = device_problem(problem_of(spec)), make_instances(spec)
+    seen, all_instances = problem_of(spec), make_instances(spec)
+    problem = device_problem(seen)
+    constants = permutations(seen, problem) if isinstance(problem, Problem) else {}
     instances, sweep = instances_of(spec, problem, all_instances), sweep_of(problem, spec, tiles[0][0])
+    for instance in (*instances, *sweep):  # as callers have them; the GPU's machine packs them
+        instance["shapes"] |= {name: seen.shape(name, instance["extents"]) for name in constants}
     points = points_of(problem, tiles[0][0], instances)
     texts = [cuda_text(problem, [tile], target) for tile, _ in tiles]
 
@@ -319,6 +325,7 @@ def write_pack(
         "operands": operands,
         "dtypes": {name: problem.dtype(name) for name in (*problem.inputs, *problem.outputs)},
         "output": problem.outputs[0],
+        "packed": {name: one.to_json() for name, one in constants.items()},
         "stages": stages_of(problem),
         "block": block_facts(problem) if isinstance(problem, BlockProblem) else None,
         "dynamic": list(problem.dynamic),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from block_graph import block_value
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
-FORMAT = "dietcode-gpu-pack/5"
+FORMAT = "dietcode-gpu-pack/6"
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
@@ -116,6 +117,11 @@ class Tensors:
         for given in self.sets:
             for name, scale in scales.items():
                 given[name].mul_(scale)
+        # Constants as micro-kernels take them, packed once as a library packs them.
+        self.packed = [
+            {name: packed_constant(given[name], facts) for name, facts in pack.facts["packed"].items()}
+            for given in self.sets
+        ]
         self._expected: Any = None
 
     def error_of(self, torch: Any, pack: Pack, output: Any = None) -> float:
@@ -129,6 +135,16 @@ class Tensors:
         found = given[self.output] if output is None else output
         difference = (found.double().reshape(self._expected.shape) - self._expected).abs().max()
         return float(difference / self._expected.abs().max().clamp(min=1.0))
+
+
+def packed_constant(value: Any, facts: Mapping[str, Any]) -> Any:
+    """A constant with its axes permuted as a pack says: split where an outer extent is given."""
+    extents: list[int] = []
+    for extent, outer in zip(value.shape, facts["outer"], strict=True):
+        extents += [extent] if outer is None else [outer, extent // outer]
+    order = [axis for own in facts["axes"] for axis in own]
+    shape = [math.prod(extents[axis] for axis in own) for own in facts["axes"]]
+    return value.reshape(extents).permute(order).reshape(shape).contiguous()
 
 
 def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
@@ -165,7 +181,7 @@ class MicroKernel:
         self.candidate, self._dynamic = candidate, pack.facts["dynamic"]
         module = driver.load(pack.file(f"{candidate['file']}.cubin"))
         self._functions = [
-            module.function(f["symbol"], f.get("shared_bytes", 0)) for f in candidate["functions"]
+            module.function(f["symbol"], f["shared_bytes"], f["overlaps"]) for f in candidate["functions"]
         ]
         # A block function for each alignment class: what most takes counts.
         of_classes = [self._functions[number].facts() for number in candidate["blocks"]]
@@ -184,10 +200,10 @@ class MicroKernel:
         """``call(turn)`` for all copies of tensors; `which` instances they are of: instances, or sweep."""
         instance, calls, kept = tensors.instance, [], []
         shape, functions = self.candidate["grids"][which][instance["index"]], self.candidate["functions"]
-        for given in tensors.sets:
+        for given, packed in zip(tensors.sets, tensors.packed, strict=True):
             workspace = torch.empty(max(1, shape["workspace"]), dtype=torch.float32, device=tensors.device)
             kept.append(workspace)
-            addresses = {name: value.data_ptr() for name, value in given.items()}
+            addresses = {name: value.data_ptr() for name, value in (given | packed).items()}
             for name, first in shape["regions"].items():
                 addresses[name] = workspace.data_ptr() + 4 * first
             sizes = [instance["extents"][letter] for letter in self._dynamic]

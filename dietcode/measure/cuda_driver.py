@@ -26,6 +26,7 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
     "cuDevicePrimaryCtxRetain": (_P, _I),
     "cuCtxSetCurrent": (_P,),
     "cuCtxSynchronize": (),
+    "cuCtxGetDevice": (_P,),
     "cuMemAlloc_v2": (_P, _Z),
     "cuMemFree_v2": (_ADDRESS,),
     "cuMemcpyHtoD_v2": (_ADDRESS, _P, _Z),
@@ -39,6 +40,7 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _Z),
     "cuTensorMapEncodeTiled": (_P, _I, _U, _ADDRESS, *(4 * [_P]), *(4 * [_I])),
     "cuLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
+    "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuStreamCreate": (_P, _U),
     "cuStreamSynchronize": (_P,),
     "cuStreamBeginCapture_v2": (_P, _I),
@@ -57,6 +59,25 @@ _STATIC_SHARED_BYTES = 48 << 10  # a block may have more if its function allows 
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
 _L2_PROMOTION = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _NON_BLOCKING, _RELAXED = 1, 2  # of a stream; of a capture
+_MAY_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_CAPABILITY_MAJOR, _OVERLAP_CAPABILITY = 75, 9  # older GPUs have no functions that wait for others
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, one that is set to 1."""
+
+    _fields_ = (("id", _U), ("unused", _U), ("value", _I), ("rest", ctypes.c_char * 60))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, _U) for name in ("x", "y", "z", "threads_x", "threads_y", "threads_z", "shared_bytes")),
+        ("stream", _P),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("num_attributes", _U),
+    )
 
 
 def map_arguments(one: TensorMap, address: int) -> tuple[Any, ...]:
@@ -167,6 +188,12 @@ class Driver:
         device = self._get(_I, "cuDeviceGet", index)
         self.call("cuCtxSetCurrent", self._get(_P, "cuDevicePrimaryCtxRetain", device))
 
+    @property
+    def can_overlap(self) -> bool:
+        """Whether a function may begin while another ends, on the GPU that is in use."""
+        number = self._get(_I, "cuCtxGetDevice")
+        return int(self._get(_I, "cuDeviceGetAttribute", _CAPABILITY_MAJOR, number)) >= _OVERLAP_CAPABILITY
+
     def synchronize(self) -> None:
         """Wait for everything that was launched."""
         self.call("cuCtxSynchronize")
@@ -223,12 +250,18 @@ class GpuModule:
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str, shared_bytes: int = 0) -> GpuFunction:
-        """Return a function by name; each launch asks for so much shared memory a block."""
+    def function(self, name: str, shared_bytes: int = 0, overlaps: bool = False) -> GpuFunction:
+        """Return a function by name; each launch asks for so much shared memory a block.
+
+        Parameters
+        ----------
+        overlaps : bool
+            Whether its launches may begin while the one before in the stream ends, where the GPU can that.
+        """
         handle = self.driver._get(_P, "cuModuleGetFunction", self._handle, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
             self.driver.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, shared_bytes)
-        return GpuFunction(self.driver, handle, shared_bytes)
+        return GpuFunction(self.driver, handle, shared_bytes, overlaps and self.driver.can_overlap)
 
     def unload(self) -> None:
         """Free its memory."""
@@ -238,8 +271,9 @@ class GpuModule:
 class GpuFunction:
     """A function that can be launched."""
 
-    def __init__(self, driver: Driver, handle: int, shared_bytes: int) -> None:
+    def __init__(self, driver: Driver, handle: int, shared_bytes: int, overlaps: bool = False) -> None:
         self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
+        self._overlaps = overlaps
 
     def facts(self) -> dict[str, int]:
         """Return registers and stack of a thread, as the driver has them."""
@@ -273,11 +307,16 @@ class GpuFunction:
         addresses = (_P * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
         shape = (x, y, 1, threads, 1, 1, self._shared_bytes)
+        attribute = _Attribute(_MAY_OVERLAP, 0, 1)
+
+        def launch_overlapping(stream: Stream, _kept: Any = kept) -> None:
+            config = _Config(*shape, stream.handle, ctypes.pointer(attribute), 1)
+            self._driver.call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: Stream, _kept: Any = kept) -> None:
             self._driver.call("cuLaunchKernel", self._handle, *shape, stream.handle, addresses, None)
 
-        return launch
+        return launch_overlapping if self._overlaps else launch
 
 
 class Stream:

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime.device_constants import PackedOnGpu, Permutations
 from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.runtime.outputs import settle
 from dietcode.workload.text import clip
 
-_MAX_KEPT = 1024  # shapes whose workspace is remembered
-
-
-def _never_lean(*arguments: Any) -> Any:
-    raise NotLeanError
+_MAX_KEPT = 4096  # shapes of calls that are remembered
 
 
 class CudaLibrary(Library):
@@ -34,14 +31,30 @@ class CudaLibrary(Library):
         self._prepare = module["prepare"]
         self._workspace_bytes = module["workspace"]
         self._may_need_workspace = any(manifest["has_workspace"])
-        self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
+        # Values of the variables, the output's shape and dtype, bytes of workspace; by shapes and keywords.
+        self._calls: dict[Any, tuple[tuple[int, ...], tuple[int, ...], Any, int]] = {}
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
-        self.lean, self.compiled = _never_lean, None
+        self.lean, self.compiled = self.call_lean, None
         for name in (*self._order, *(facts["name"] for facts in self._outputs)):
             alignment = self._alignments[name]
             if type(alignment) is not int or alignment < 1:
                 given = f"alignment_bytes of {clip(name)}: {clip(alignment)}"
                 raise LibraryError(f"{folder / MANIFEST}: {given}; allowed: 1 or more")
+        try:
+            self._permutations = Permutations(self._packed, self._inputs, self._order, self._alignments)
+        except ValueError as error:
+            raise LibraryError(f"{folder / MANIFEST}: {clip(error)}; allowed: each axis once") from error
+
+    def _packing(self, module: Any) -> dict[str, Any]:
+        """Return no functions of the code: axes are permuted by PyTorch."""
+        return {}
+
+    def _check_packed(self) -> None:
+        """Do nothing: `Permutations` looks at it."""
+
+    def packed_tensor(self, name: str, shape: Sequence[int], data: Any) -> PackedOnGpu:
+        """Return memory that holds a constant in this library's layout as `pack` does."""
+        return PackedOnGpu(name, tuple(shape), self._packed[name]["layout"], data)
 
     def prepare(self, device: int | None = None) -> None:
         """Load the machine code on one device, so that no call has to.
@@ -65,59 +78,86 @@ class CudaLibrary(Library):
             raise TargetError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
 
     def pack(self, **constants: Any) -> Any:
-        """A constant tensor as calls take it: on a GPU it lies as it is, so that it is returned itself.
+        """A constant tensor as calls take it: with its axes permuted where code asks for that, else itself.
+
+        It is permuted by PyTorch, on its current stream; do it once, ahead of time.
 
         Raises
         ------
         TensorError
             It is no tensor of this library, or has the wrong dtype, device or layout.
+        ShapeError
+            Its shape does not fit.
         """
         if len(constants) != 1 or next(iter(constants)) not in self._inputs:
             raise TensorError(
                 f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {self._order}"
             )
         ((name, value),) = constants.items()
-        self._accept(name, value, self._inputs[name]["dtype"])
-        return value
+        is_packed = name in self._packed
+        self._accept(name, value, self._inputs[name]["dtype"], is_aligned=not is_packed)
+        if not is_packed:
+            return value
+        self.check_shape(name, tuple(value.shape))
+        return self._permutations.pack(name, value)
 
-    def __call__(self, *positional: Any, out: Any = None, **arguments: Any) -> Any:
-        """Compute the operator.
+    def call_lean(self, tensors: Sequence[Any], keywords: tuple[Any, ...], out: Any) -> Any:
+        """Compute the operator the short way, of shapes that came before; raises anything for the long one.
+
+        This is what a call costs beside its launch. What is left out here (dtype, device, layout, address)
+        the library's host part looks at, before it launches anything.
 
         Parameters
         ----------
-        *positional : torch.Tensor
-            Tensors in the order of the spec.
-        out : torch.Tensor or tuple of torch.Tensor, optional
-            Where the result goes, a tuple where there are several; by default new tensors on the inputs'
-            device.
-            What is written to rows of a table goes to that tensor, which is in the result.
-        **arguments
-            Every other tensor by name, and the shape variables that no tensor's shape determines.
-
-        Raises
-        ------
-        TensorError
-            A tensor is missing, unknown, on a CPU or another GPU, or of the wrong dtype or layout.
-        ShapeError
-            Shapes do not fit together, or a shape variable is outside its range.
+        tensors : sequence of tensor
+            In the order of the spec.
+        keywords : tuple of int
+            Shape variables that no tensor's shape determines.
+        out : torch.Tensor or None
+            Where the result goes.
         """
-        if positional:
-            arguments = self._by_name(positional, arguments)
-        tensors, known = self._resolved(arguments)
-        if known is None or (out is not None and self._needs_check(out)):
-            known = self._checked(arguments, out)
-            tensors = [arguments[name] for name in self._order]
-        values, shapes = known
+        values, shape, dtype, num_bytes = self._calls[(*[tensor.shape for tensor in tensors], keywords)]
+        if self._packed:
+            tensors = self._permutations.natives(list(tensors))
+        for tensor in tensors:
+            if tensor.requires_grad:
+                raise NotLeanError
+        for value in keywords:
+            if type(value) is not int:
+                raise NotLeanError
+        first = tensors[0]
+        if out is None:
+            out = first.new_empty(shape, dtype=dtype)
+        elif out.requires_grad:
+            raise NotLeanError
+        if num_bytes:
+            workspace = first.new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
+            self._run(*tensors, out, workspace.data_ptr(), *values)
+        else:
+            self._run(*tensors, out, 0, *values)
+        return out
+
+    def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
+        """Compute the operator the long way, which looks at everything; raises what `__call__` does."""
+        values, shapes = self._checked(arguments, out)
+        given = [arguments[name] for name in self._order]
+        tensors = [one.data if type(one) is PackedOnGpu else one for one in given]
         outputs = self._outputs_of(arguments, tensors, shapes, out)
         result = outputs[0] if len(outputs) == 1 else tuple(outputs)
         if is_empty(shapes):
             return result
         try:
-            workspace = self._workspace(tensors, outputs, values)
-            self._run(*tensors, *outputs, 0 if workspace is None else workspace.data_ptr(), *values)
+            num_bytes = self._num_bytes(tensors, outputs, values)
+            workspace = tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
+            self._run(*tensors, *outputs, workspace.data_ptr() if num_bytes else 0, *values)
         except (RuntimeError, TypeError, ValueError) as error:
-            self._checked(arguments, out)  # which has more to say, where it is a tensor's fault
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
+        if len(outputs) == 1 and not self._written:
+            if len(self._calls) >= _MAX_KEPT:
+                self._calls.clear()
+            keywords = tuple(arguments[name] for name in self._plan.keywords)
+            key = (*[tensor.shape for tensor in given], keywords)
+            self._calls[key] = (values, shapes[0], outputs[0].dtype, num_bytes)
         return result
 
     def _outputs_of(
@@ -134,48 +174,27 @@ class CudaLibrary(Library):
             for facts, shape in zip(self._outputs, shapes, strict=True)
         ]
 
-    def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
-        """Compute the operator; its own call is as short as one can be."""
-        return self(out=out, **arguments)
-
-    def _needs_check(self, out: Any) -> bool:
-        """Return whether what the caller gave for the result is not plainly so many tensors of its own."""
-        given = [out] if len(self._outputs) == 1 else out
-        fits = isinstance(given, list | tuple) and len(given) == len(self._outputs)
-        into = any("into" in facts for facts in self._outputs)
-        return not fits or into or any(getattr(one, "requires_grad", True) for one in given)
-
-    def _resolved(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
-        """Return the tensors of a call, and what `resolve` returned for these shapes before, or None.
-
-        This is what a call costs beside its launch. What is left out here (dtype, device, layout, address)
-        the library's host part looks at, before it launches anything.
-        """
-        keywords: tuple[Any, ...] = ()
-        try:
-            tensors = [arguments[name] for name in self._order]
-            if self._plan.keywords:
-                keywords = tuple(arguments[name] for name in self._plan.keywords)
-            known = self._shapes.get((*[tensor.shape for tensor in tensors], keywords))
-            for tensor in tensors:
-                if tensor.requires_grad:
-                    return tensors, None
-        except (AttributeError, KeyError, TypeError):
-            return [], None
-        is_all = len(arguments) == len(tensors) + len(keywords)
-        return tensors, known if is_all and all(type(value) is int for value in keywords) else None
+    def _num_bytes(self, tensors: list[Any], outputs: list[Any], values: tuple[int, ...]) -> int:
+        """Return the bytes of memory that a call needs beside its tensors."""
+        if not self._may_need_workspace:
+            return 0
+        return int(self._workspace_bytes(*tensors, *outputs, *values))
 
     def _checked(self, arguments: dict[str, Any], out: Any) -> Known:
         """Return what `resolve` does, after checking all arguments; raises what `__call__` raises."""
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
-        tensors = [self._accept(name, arguments.get(name), dtype) for name, dtype, _ in self._arguments]
+        shapes, tensors = [], []
+        for name, dtype, is_packed in self._arguments:
+            value = arguments.get(name)
+            seen: Any = self._permutations.checked(name, value) if is_packed else value
+            tensors.append(self._accept(name, seen.data if is_packed else seen, dtype))
+            shapes.append(tuple(seen.shape))
         for name, tensor in zip(self._order, tensors, strict=True):
             if tensor.device != tensors[0].device:
                 given = f"{name}: on {tensor.device}, but {self._order[0]} is on {tensors[0].device}"
                 raise TensorError(f"{given}; pass tensors of one device")
-        shapes = [tuple(tensor.shape) for tensor in tensors]
         keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
         known = self.resolve(shapes, keywords)
         if out is not None:
@@ -183,21 +202,7 @@ class CudaLibrary(Library):
             settle(self._outputs, out, known[1], (accepted, arguments), self._check_output)
         return known
 
-    def _workspace(self, tensors: list[Any], outputs: list[Any], values: tuple[int, ...]) -> Any:
-        """Memory that a call needs beside its tensors, None for none; how much is kept for shapes that come
-        again.
-        """
-        if not self._may_need_workspace:
-            return None
-        num_bytes = self._workspaces.get(values)
-        if num_bytes is None:
-            num_bytes = int(self._workspace_bytes(*tensors, *outputs, *values))
-            if len(self._workspaces) >= _MAX_KEPT:
-                self._workspaces.clear()
-            self._workspaces[values] = num_bytes
-        return tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8) if num_bytes else None
-
-    def _accept(self, name: str, value: Any, dtype: str) -> Any:
+    def _accept(self, name: str, value: Any, dtype: str, is_aligned: bool = True) -> Any:
         torch = sys.modules.get("torch")
         if value is None:
             raise TensorError(f"{name}: missing; pass it by name")
@@ -213,7 +218,7 @@ class CudaLibrary(Library):
             raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
         if not value.is_contiguous():
             raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
-        if value.data_ptr() % self._alignments[name]:
+        if is_aligned and value.data_ptr() % self._alignments[name]:
             raise TensorError(
                 f"{name}: its address is no multiple of {self._alignments[name]} bytes; pass {name}.clone()"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Library(CalledInC, Reopened):
         self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
         self._written = {facts["into"] for facts in self._outputs if "into" in facts}
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
-        self._packs = {name: module[packing_function(facts)] for name, facts in self._packed.items()}
+        self._packs = self._packing(module)
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
         self._variables: dict[str, dict[str, Any]] = {
             name: manifest["variables"][name] for name in manifest["variable_order"]
@@ -111,11 +111,7 @@ class Library(CalledInC, Reopened):
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
         for facts in (*self._outputs, *(self._inputs[name] for name in self._order)):
             _ = DTYPES[facts["dtype"]], [self._dims[index] for index in facts["dims"]]
-        for name, facts in self._packed.items():
-            _ = (
-                facts["layout"],
-                _packed_shape(facts, self._fixed | dict.fromkeys(self._inputs[name]["dims"], 1)),
-            )
+        self._check_packed()
         for facts in self._variables.values():
             _ = facts["min"] <= facts["max"]
             if not isinstance(facts.get("values"), list | None):
@@ -128,6 +124,29 @@ class Library(CalledInC, Reopened):
             known.add(step.variable)
         if known != set(self._variables):
             raise KeyError(clip(sorted(known ^ set(self._variables))))
+
+    def _packing(self, module: Any) -> dict[str, Any]:
+        """Return the function of the code that packs each constant."""
+        return {name: module[packing_function(facts)] for name, facts in self._packed.items()}
+
+    def _check_packed(self) -> None:
+        for name, facts in self._packed.items():
+            _ = (
+                facts["layout"],
+                _packed_shape(facts, self._fixed | dict.fromkeys(self._inputs[name]["dims"], 1)),
+            )
+
+    def packed_tensor(self, name: str, shape: Sequence[int], data: Any) -> Packed:
+        """Return memory that holds a constant in this library's layout as `pack` does.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Of the constant, before it was packed.
+        data : torch.Tensor
+            On a CPU.
+        """
+        return Packed(name, tuple(shape), self._packed[name]["layout"], data.numpy())
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())

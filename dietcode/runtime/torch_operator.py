@@ -106,8 +106,7 @@ class RegisteredOperator:
 
     def packed(self, name: str, tensor: torch.Tensor, shape: Sequence[int] | None) -> Any:
         """Return a tensor as the library takes it: a constant's buffer as a `Packed` of that memory."""
-        facts = self.library.manifest["packed"].get(name)
-        return tensor if facts is None else Packed(name, tuple(shape or ()), facts["layout"], tensor.numpy())
+        return self.library.packed_tensor(name, shape or (), tensor) if name in self.constants else tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RegisteredOperator:
         """Return itself: there is one of each in PyTorch's dispatcher."""

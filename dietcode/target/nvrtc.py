@@ -8,7 +8,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,18 +160,26 @@ def compile_here(text: str, flags: Sequence[str], form: str) -> bytes:
             raise CandidateError(f"nvrtc: {_first_error(_log(nvrtc, program))}")
         _refuse_serialized(_log(nvrtc, program))
         _, size = getattr(nvrtc, f"nvrtcGet{form}Size")(program)
-        buffer = b" " * size
-        getattr(nvrtc, f"nvrtcGet{form}")(program, buffer)
-        return bytes(buffer)
+        return _filled(size, lambda buffer: getattr(nvrtc, f"nvrtcGet{form}")(program, buffer))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
 def _log(nvrtc: Any, program: Any) -> str:
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    buffer = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, buffer)
-    return bytes(buffer).decode(errors="replace").rstrip("\0")
+    log = _filled(size, lambda buffer: nvrtc.nvrtcGetProgramLog(program, buffer))
+    return log.decode(errors="replace").rstrip("\0")
+
+
+def _filled(size: int, write: Callable[[bytes], Any]) -> bytes:
+    """Return what NVRTC writes to a buffer of `size` bytes.
+
+    It writes to the object itself, which has to be of this call alone: Python has one object for all bytes of
+    length 1, and an empty log, its zero, would be written to every ``b" "`` of the process.
+    """
+    buffer = bytes(size + 2)
+    write(buffer)
+    return buffer[:size]
 
 
 def _refuse_serialized(log: str) -> None:

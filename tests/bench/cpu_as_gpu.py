@@ -82,10 +82,14 @@ def tick(driver: Any, most: int | None = None) -> None:
     call, num_launches = driver._call, itertools.count()
 
     def counting(self: Any, name: str, *arguments: Any) -> None:
-        if name == "cuLaunchKernel":
+        if name in {"cuLaunchKernel", "cuLaunchKernelEx"}:
             while most is not None and next(num_launches) >= most:
                 time.sleep(60)
-            _, x, y, _, threads, *_ = arguments
+            if name == "cuLaunchKernel":
+                _, x, y, _, threads, *_ = arguments
+            else:
+                config = arguments[0]._obj
+                x, y, threads = config.x, config.y, config.threads_x
             waves = x * y / (NUM_SMS * (_THREADS_OF_SM // threads))
             _Clock.now += _SECS_PER_LAUNCH + _SECS_PER_WAVE * (0.7 * math.ceil(waves) + 0.3 * waves)
         call(self, name, *arguments)

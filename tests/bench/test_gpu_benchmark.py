@@ -165,7 +165,7 @@ def test_packed_kernels_compute_in_half_precision(number: int, half_packed: Path
     assert tensors.error_of(torch, pack) > pack.max_error
 
 
-def test_the_summary_is_against_the_better_of_both() -> None:
+def test_the_summary_is_against_the_best_at_each_instance() -> None:
     from compare import summary
 
     rows = [
@@ -175,8 +175,9 @@ def test_the_summary_is_against_the_better_of_both() -> None:
          "others": {"cublas": 50.0, "torch.compile": None}},
     ]  # fmt: skip
     facts = summary(rows)
-    assert facts["geometric_mean"] == pytest.approx(1.0)
-    assert facts["worst"] == 0.5
+    assert facts["geometric_mean"] == pytest.approx((100 / 900 * 2.0) ** 0.5)
+    assert facts["worst"] == pytest.approx(100 / 900)
+    assert facts["against"] == {"triton": 1, "cublas": 1}
     assert facts["mean_prediction_gap"] == pytest.approx(0.125)
     assert facts["max_rel_error"] == 2e-6
     assert summary([])["geometric_mean"] is None

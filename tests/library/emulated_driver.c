@@ -26,6 +26,7 @@ typedef struct {
 
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
 int is_capturing; /* what waits for the GPU, or may, is refused and spoils the graph */
+int num_overlapping; /* launches that may have begun while the one before ended */
 int num_maps, num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes = 227 << 10;
 const void* last_image;
 void* last_stream;
@@ -62,6 +63,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   return *context = (void*)(uintptr_t)(0x100 + device), OK;
 }
+int cuCtxGetDevice(int* device) { return *device = (int)((uintptr_t)current - 0x100), OK; }
 int cuCtxSetCurrent(void* context) { return current = context, OK; }
 int cuCtxGetCurrent(void** context) { return ++num_calls, *context = current, OK; }
 int cuCtxPushCurrent_v2(void* context) {
@@ -117,6 +119,25 @@ int cuTensorMapEncodeTiled(void* to, int type, uint32_t axes, void* address, con
   ++num_maps;
   return encode_emulated_map(to, type, axes, address, extents, strides, box, steps, interleave, swizzle, promotion,
                              fill);
+}
+/* CUlaunchConfig, with the one attribute that is known here: its number, and whether it is set. */
+typedef struct {
+  unsigned x, y, z, threads_x, threads_y, threads_z, shared;
+  void* stream;
+  struct {
+    unsigned id, unused;
+    int value;
+    char rest[60];
+  }* attributes;
+  unsigned num_attributes;
+} Config;
+int cuLaunchKernelEx(const Config* config, void* function, void** arguments, void** extra) {
+  int device = (int)((uintptr_t)current - 0x100);
+  if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
+  if (major_of[device] < 9 || last_context != current || last_stream != config->stream) return 1;
+  ++num_overlapping;
+  return cuLaunchKernel(function, config->x, config->y, config->z, config->threads_x, config->threads_y,
+                        config->threads_z, config->shared, config->stream, arguments, extra);
 }
 int cuFuncGetAttribute(int* value, int attribute, void* function) {
   return *value = attribute == 3 ? 0 : 10 * attribute, OK; /* no stack */

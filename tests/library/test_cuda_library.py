@@ -112,6 +112,33 @@ def test_it_runs_on_the_callers_stream(library: Any, driver: ctypes.CDLL) -> Non
     assert not ctypes.c_void_p.in_dll(driver, "last_stream").value
 
 
+def test_parts_are_added_by_a_launch_that_may_begin_early(library: Any, driver: ctypes.CDLL) -> None:
+    """On GPUs that can wait within a function; on others it is launched as any other."""
+    overlapping = ctypes.c_int.in_dll(driver, "num_overlapping")
+    for index, value, expected in ((0, 1, 1), (0, 2, 0), (1, 1, 0)):
+        before, inputs = overlapping.value, inputs_of(5)
+        output = call(library, inputs, value, index)
+        assert overlapping.value - before == expected
+        assert np.abs(output - reference(PROBLEM, inputs)).max() < 1e-4
+
+
+def test_what_may_begin_early_waits_before_it_reads() -> None:
+    """In machine code of architectures that have the instructions; on older ones nothing stands there."""
+    text = cuda_text(PROBLEM, TILES[:1], TARGETS[1])
+    block, adding = text.split('extern "C" __global__')[1:]
+    assert block.count("let_next_begin();") == 1
+    assert block.index("let_next_begin();") < block.index("arg_workspace + ")
+    assert "wait_for_previous" not in block
+    body = adding[adding.index("{") :]
+    assert body.index("wait_for_previous();") < min(body.index(name) for name in ("arg_", "read_written("))
+    assert "arg_workspace[" not in body.replace("read_written((&(arg_workspace[", "")
+    for arch, counts in (("sm_75", (0, 0)), ("sm_89", (0, 0)), ("sm_90a", (1, 1)), ("sm_100", (1, 1))):
+        ptx = compile_ptx(cuda_text(PROBLEM, TILES[:1], CudaTarget(arch)), CudaTarget(arch)).decode()
+        found = ("griddepcontrol.launch_dependents", "griddepcontrol.wait")
+        assert tuple(ptx.count(one) for one in found) == counts, arch
+        assert "ld.global.cg.f32" in ptx
+
+
 def test_one_launch_a_call_and_two_where_the_reduction_is_split(library: Any, driver: ctypes.CDLL) -> None:
     launches = ctypes.c_int.in_dll(driver, "num_launches")
     for value, expected in ((1, 2), (2, 1)):

@@ -206,6 +206,9 @@ inline bool is_waiting_for_phase() {
 #define blockDim emulated::block_size
 #define gridDim emulated::grid_size
 static inline void __syncthreads() { emulated::leave(emulated::AT_BARRIER); }
+static inline void let_next_begin() {}
+static inline void wait_for_previous() {}
+static inline float read_written(const float* from) { return *from; }
 static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 
 #include "emulated_warp.h"

@@ -11,6 +11,8 @@ from emulation import Emulated, compiled, counting
 
 from dietcode.search_space.cuda import operand
 from dietcode.search_space.cuda.banks import line_exchange, transactions
+from dietcode.search_space.cuda.fetching import output_width
+from dietcode.search_space.cuda.line_writing import stages_output
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
@@ -94,3 +96,25 @@ def test_every_line_is_fetched_once(tile: CudaMicroKernel, fixed: dict[str, int]
     emulated.check({"m": 131, "n": 136, "k": 40}, orders=(0, 2))
     if not fixed:
         emulated.check({"m": 5, "n": 131, "k": 37})
+
+
+@pytest.mark.parametrize("tile", [LARGE, MIDDLE, SMALL], ids=lambda tile: tile.name)
+def test_lines_go_to_narrow_stores_without_conflicts(tile: CudaMicroKernel) -> None:
+    """Rows of an odd number of columns are put together in shared memory, and each is written once."""
+    extents = {"m": tile.rows + 1, "n": tile.columns + 1, "k": 32}
+    problem = dense(n=extents["n"], k=32)
+    assert stages_output(tile, 1) and output_width(problem, tile) == 1
+    found = counted(problem, tile, extents)
+    operands = counted(dense(n=tile.columns + 4, k=32), tile, extents | {"n": tile.columns + 4})
+    assert found["loads"][0] == found["loads"][1]
+    assert found["stores"][0] == found["stores"][1]
+    blocks, elements = 4, tile.rows * tile.columns
+    # Of the other, which stores vectors, only the operands go by way of shared memory.
+    assert found["stores"][1] - operands["stores"][1] == blocks * elements / 32
+    assert found["loads"][1] > operands["loads"][1]
+
+
+def test_wide_stores_go_by_no_shared_memory() -> None:
+    assert not stages_output(LARGE, 4)
+    assert not stages_output(replace(LARGE, rows=64, columns=96, thread_columns=8, column_vthreads=1), 1)
+    assert not stages_output(CudaMicroKernel(16, 16, 4, 4, 8), 1)  # a warp stores two rows at a time

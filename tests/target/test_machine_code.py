@@ -134,3 +134,12 @@ def test_a_damaged_cubin_is_an_error(keep: float) -> None:
     cubin = compile_cubin(SCALE, CudaTarget("sm_90"))
     with pytest.raises(TuningError):
         read_kernels(cubin[: int(keep if keep > 1 else keep * len(cubin))])
+
+
+@needs_nvrtc
+def test_an_empty_log_is_written_to_no_bytes_of_the_process() -> None:
+    """NVRTC writes to the object that it is given, and Python has one object for all bytes of length 1."""
+    compile_cubin(SCALE, CudaTarget("sm_90"))  # whose log is a zero
+    shared = bytes([32])
+    assert shared[0] == 32
+    assert b"x".ljust(3, shared) == b"x" + bytes([32, 32])

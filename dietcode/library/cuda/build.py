@@ -9,7 +9,8 @@ from dietcode.library.files import VERSIONS, dispatch_tree, folder_files
 from dietcode.library.parts import Parts
 from dietcode.search_space.cuda.forms import call_shape, classes_of, cuda_form
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import AnyProblem
+from dietcode.search_space.cuda.packing import permutations
+from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
 
@@ -37,7 +38,7 @@ def cuda_library_files(parts: Parts) -> dict[str, bytes]:
     own = {
         "versions": VERSIONS | {"nvrtc": nvrtc_version()},
         "num_threads": 1,
-        "packed": {},
+        "packed": _packed(parts, problem),
         "alignment_bytes": {name: max(of_tile[name] for of_tile in needed) for name in needed[0]},
         # Which categories get memory from their caller; the library says how much.
         "has_workspace": [need > 0 for need in workspaces],
@@ -49,6 +50,14 @@ def cuda_library_files(parts: Parts) -> dict[str, bytes]:
     facts = {"machine_code": code.to_json(), "ptx": code.ptx_arch, "left_out": code.left_out}
     requires = {"cpu_features": [], "cuda": {"archs": archs, "ptx": code.ptx_arch, "driver": driver}}
     return folder_files(parts, code.library, parts.report | facts, requires, own)
+
+
+def _packed(parts: Parts, problem: AnyProblem) -> dict[str, Any]:
+    """Return how constants are packed, as the manifest has it."""
+    if not isinstance(problem, Problem):
+        return {}
+    known = permutations(problem_from_spec(parts.task.spec), problem)
+    return {name: own.to_json() for name, own in known.items()}
 
 
 def _classes(problem: AnyProblem, tile: CudaMicroKernel) -> list[dict[str, Any]]:

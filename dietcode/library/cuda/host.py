@@ -140,6 +140,7 @@ def host_text(
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _array("const Kernel kernels[NUM_IMAGES][NUM_KERNELS]", [_kernels(own, kernels) for own in emitted]),
+        _overlaps(problem, tiles, kernels),
         _tensors(problem, tiles, names),
         _array("const int into[NUM_OUTPUTS]", [str(_table(problem, name)) for name in problem.outputs]),
         _axes(problem, names, indices),
@@ -181,6 +182,12 @@ def _kernels(emitted: Mapping[str, Function], kernels: Sequence[str]) -> str:
     rows = [emitted[name] for name in kernels]
     own = [f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}}}" for one in rows]
     return "{" + ", ".join(own) + "}"
+
+
+def _overlaps(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], kernels: Sequence[str]) -> str:
+    """Return which kernels may begin while the launch before them ends."""
+    found = {one.symbol for tile in tiles for one in launches_of(problem, tile) if one.overlaps}
+    return _array("const char overlaps[NUM_KERNELS]", [f"{int(name in found)}" for name in kernels])
 
 
 def _tensors(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:

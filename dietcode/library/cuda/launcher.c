@@ -22,6 +22,8 @@
 #define CAPABILITY_MINOR 76
 #define MAX_SHARED_BYTES 8 /* of a function: what a launch may ask for */
 #define CAPTURE_UNSUPPORTED 900
+#define MAY_OVERLAP 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+#define OVERLAP_CAPABILITY 9 /* major; older GPUs have no functions that wait for others */
 
 typedef struct {
   int number;        /* 86 for sm_86 */
@@ -61,6 +63,22 @@ typedef struct {
 #endif
 } Launch;
 
+typedef struct { /* CUlaunchAttribute */
+  unsigned id;
+  char unused[4];
+  union {
+    char all[64];
+    int is_allowed;
+  } value;
+} Attribute;
+
+typedef struct { /* CUlaunchConfig */
+  unsigned x, y, z, threads_x, threads_y, threads_z, shared_bytes;
+  void* stream;
+  Attribute* attributes;
+  unsigned num_attributes;
+} Config;
+
 typedef struct {
   unsigned threads, shared_bytes; /* that a launch asks for */
   int maps; /* tensor maps that it takes */
@@ -76,6 +94,7 @@ typedef struct {
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
 static const Kernel kernels[NUM_IMAGES][NUM_KERNELS];
+static const char overlaps[NUM_KERNELS]; /* may begin while the launch before it ends */
 static const Tensor tensors[NUM_TENSORS];
 static const int into[NUM_OUTPUTS]; /* the input that an output is written to rows of; -1 for none */
 static const Axis axes[NUM_TENSORS][MAX_RANK];
@@ -103,6 +122,7 @@ static struct {
   int (*load_function)(void*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
+  int (*launch_with)(const Config*, void*, void**, void**);
   int (*error_name)(int, const char**);
 #if MAX_MAPS > 0
   int (*encode)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int,
@@ -149,6 +169,7 @@ static int open_driver(void) {
       {"cuFuncSetAttribute", (void**)&driver.set_attribute},
       {"cuFuncLoad", (void**)&driver.load_function},
       {"cuLaunchKernel", (void**)&driver.launch},
+      {"cuLaunchKernelEx", (void**)&driver.launch_with},
       {"cuGetErrorName", (void**)&driver.error_name},
 #if MAX_MAPS > 0
       {"cuTensorMapEncodeTiled", (void**)&driver.encode},
@@ -178,6 +199,7 @@ typedef struct {
   void* context;
   const Kernel* kernels; /* of the image that was loaded */
   void* functions[NUM_KERNELS];
+  int can_overlap;
 } Device;
 static Device devices[MAX_DEVICES];
 
@@ -196,6 +218,7 @@ static int prepare(Device* device, int index) {
                 "; build it for that architecture", index, major, minor);
   }
   device->kernels = kernels[image - images];
+  device->can_overlap = major >= OVERLAP_CAPABILITY;
   if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
   if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
   status = driver.load(&module, image->data);
@@ -420,6 +443,15 @@ static int make_maps(const Launch* launch, int count, void* const* addresses, ui
   return status;
 }
 
+/* A launch that may begin while the one before it in the stream, of the same call, ends. */
+static int launch_overlapping(void* function, const Launch* launch, const Kernel* kernel, void* stream,
+                              void** arguments) {
+  Attribute attribute = {MAY_OVERLAP, {0}, {.is_allowed = 1}};
+  Config config = {(unsigned)launch->x, (unsigned)launch->y, 1, kernel->threads, 1, 1, kernel->shared_bytes, stream,
+                   &attribute, 1};
+  return check(driver.launch_with(&config, function, arguments, NULL), "cuLaunchKernelEx");
+}
+
 /* run(inputs..., outputs..., workspace address, variables...) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
@@ -461,6 +493,10 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
     if (launch->x > INT32_MAX) {
       status = fail("ValueError", "run: %lld blocks; allowed: %d", (long long)launch->x, INT32_MAX);
       break;
+    }
+    if (i > 0 && overlaps[launch->kernel] && device->can_overlap) {
+      status = launch_overlapping(device->functions[launch->kernel], launch, kernel, stream, arguments);
+      continue;
     }
     status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
                                  kernel->threads, 1, 1, kernel->shared_bytes, stream, arguments, NULL),

@@ -13,6 +13,7 @@ from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.addressing import first_step
 from dietcode.search_space.cuda.building import aligned, both, local, narrow, once, only_if, sync, wide
 from dietcode.search_space.cuda.fetching import WIDTHS
+from dietcode.search_space.cuda.line_writing import stages_output, write_by_lines
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.operand import Operand
 from dietcode.search_space.cuda.output import Writer
@@ -197,6 +198,9 @@ class BlockKernel:
         """Write what exists of the block's tile."""
         micro_kernel = self.micro_kernel
         width = writer.width
+        if stages_output(micro_kernel, width):
+            write_by_lines(self, writer, is_inside)
+            return
         row_offset, column_offset = self.thread_offsets(True), self.thread_offsets(False)
         with (
             T.unroll(0, micro_kernel.thread_rows) as i,

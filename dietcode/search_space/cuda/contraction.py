@@ -41,5 +41,5 @@ def contraction_launches(
     block = Function(
         own.symbol(micro_kernel), arguments, form.threads, form.dynamic_bytes, maps_of(known, form)
     )
-    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
+    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS, overlaps=True)]
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))

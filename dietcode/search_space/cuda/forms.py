@@ -22,6 +22,7 @@ from dietcode.search_space.cuda.classes import UNALIGNED, AlignmentClass, alignm
 from dietcode.search_space.cuda.contraction import contraction_launches
 from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.packing import with_packed_constants
 from dietcode.search_space.cuda.shape import CallShape, alignments
 from dietcode.search_space.partition import NumpyOps, Ops
 from dietcode.search_space.problem import AnyProblem, Problem
@@ -121,10 +122,10 @@ def emitted_functions(
 
 
 def device_problem(problem: AnyProblem) -> AnyProblem:
-    """Return the problem as CUDA kernels see it: constants lie as callers hold them, nothing is packed."""
+    """Return the problem as CUDA kernels see it; a contraction's constant may be packed, see `packing`."""
     if isinstance(problem, BlockProblem):
         return replace(problem, constants=()) if problem.constants else problem
-    return replace(problem, column_operand_constant=False)
+    return with_packed_constants(problem)
 
 
 def call_shape(

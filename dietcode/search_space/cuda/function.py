@@ -23,6 +23,9 @@ class Function:
         Shared memory of a block that its launch asks for.
     maps : tuple of OperandMap
         Of the tensor maps that it takes by value behind all of these.
+    overlaps : bool
+        Whether it may begin while the function that is launched before it ends: it waits for that itself,
+        ahead of its first read of what that one writes.
     """
 
     symbol: str
@@ -30,3 +33,4 @@ class Function:
     threads: int
     shared_bytes: int = 0
     maps: tuple[OperandMap, ...] = ()
+    overlaps: bool = False

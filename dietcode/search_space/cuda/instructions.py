@@ -135,6 +135,27 @@ template <int MAY_BE_ON_THEIR_WAY>
 #endif
 }}
 """,
+    "let_next_begin": f"""\
+{_HEAD} void let_next_begin() {{
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}}
+""",
+    "wait_for_previous": f"""\
+{_HEAD} void wait_for_previous() {{
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}}
+""",
+    "read_written": f"""\
+{_HEAD} float read_written(const float* from) {{
+  float value;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
+  return value;
+}}
+""",
     **WARPGROUP_HELPERS,
     **BULK_HELPERS,
 }
@@ -143,6 +164,11 @@ template <int MAY_BE_ON_THEIR_WAY>
 ``read_matrices`` is ldmatrix; `from` is the address of a row: of matrix ``lane / 8``, row ``lane % 8``.
 Fragments lie in the lanes of a warp as the PTX ISA has them for m16n8k16. ``wait_for_copies<n>`` waits for a
 thread's own copies, all but those of the last n calls of ``end_copies``; a barrier waits for those of others.
+
+A function that is launched to overlap with the one before it waits by ``wait_for_previous`` until that is
+done and can be read; on older architectures it is launched when that is done. ``let_next_begin`` says
+that a block's place may be taken by then. ``read_written`` reads what another function wrote meanwhile: the
+compiler would take the read-only path for what a function itself does not write.
 """
 
 

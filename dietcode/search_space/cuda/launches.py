@@ -27,6 +27,8 @@ class Launch:
         Blocks in x and y.
     maps : tuple of TensorMap
         That it takes behind the extents.
+    overlaps : bool
+        As `dietcode.search_space.cuda.function.Function` has it.
     """
 
     symbol: str
@@ -35,6 +37,7 @@ class Launch:
     shared_bytes: int
     grid: tuple[int, int]
     maps: tuple[TensorMap, ...] = ()
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping
             function.shared_bytes,
             (int(x), int(y)),
             tuple(one.at(shape.block_extents) for one in function.maps),
+            function.overlaps,
         )
         for function, (x, y) in zip(functions, shape.grids, strict=True)
     )

@@ -22,7 +22,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cuda.addressing import Addresses
 from dietcode.search_space.cuda.block import BlockKernel
-from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, wide
+from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, run, wide
 from dietcode.search_space.cuda.bulk import BulkKernel
 from dietcode.search_space.cuda.bulk_maps import form_of, maps_of
 from dietcode.search_space.cuda.classes import alignment_classes
@@ -126,6 +126,8 @@ def _block(kernel: BlockKernel, writer: Writer) -> None:
 
     def body(is_inside: bool) -> None:
         kernel.accumulate(is_inside)
+        if isinstance(writer, PartWriter):
+            run("let_next_begin")
         kernel.write_back(writer, is_inside)
 
     if kernel.micro_kernel.tails != "partition" or not (kernel.has_ragged_rows or kernel.has_ragged_columns):
@@ -166,6 +168,7 @@ def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any
             T.launch_thread("threadIdx.x", SUM_THREADS) as thread,
             small_buffers_in("local"),
         ):
+            run("wait_for_previous")
             memory = Memory(problem, extents, pointers)
             writer, total = OutputWriter(problem, memory, 1), local("total", 1)
             element = once("element", wide(block) * SUM_THREADS + wide(thread))
@@ -182,7 +185,8 @@ def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any
                     stride = batches * all_rows * all_columns
                 store(total, tirx.const(0, DTYPE), [0], 1)
                 with T.unroll(0, micro_kernel.splits) as part:
-                    store(total, total[0] + workspace[wide(part) * stride + offset], [0], 1)
+                    place = tirx.address_of(workspace[wide(part) * stride + offset])
+                    store(total, total[0] + tirx.call_extern(DTYPE, "read_written", place), [0], 1)
                 writer.write(lambda _: total[0], batch, row, column)
     return builder.get()
 
