@@ -13,6 +13,7 @@ from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INDEX_DTYPE, INPUT_DTYPES
 from dietcode.workload.field_checks import MAX_EXTENT, MAX_RANK
+from dietcode.workload.operators import INTEGERS
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.pooling import PoolAxis
 from dietcode.workload.quotient import Dim, bounds
@@ -157,12 +158,12 @@ def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
 
 
 def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
-    positions = {node.operands[1] for node in block.graph.values() if node.operator == "gather"}
-    positions |= {one.at for one in block.outputs}
+    integers = {n.operands[1]: INTEGERS[n.operator] for n in block.graph.values() if n.operator in INTEGERS}
+    integers |= {one.at: INTEGERS["gather"] for one in block.outputs}
     for name, tensor in spec.tensors.items():
-        allowed = INDEX_DTYPE if name in positions else INPUT_DTYPES[0]
+        allowed = INDEX_DTYPE if name in integers else INPUT_DTYPES[0]
         if tensor.dtype != allowed:
-            why = ", positions in a table" if name in positions else ""
+            why = f", {integers[name]}" if name in integers else ""
             problem = f"given {clip(tensor.dtype)}; allowed on this target: {allowed}{why}"
             raise SpecError(f"tensors.{name}.dtype", problem)
 

@@ -36,6 +36,7 @@ from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
+from dietcode.workload.operators import CPU_ALONE
 from dietcode.workload.spec import Spec
 
 SYNTHETIC = "synthetic: no device measured this"
@@ -142,3 +143,11 @@ def _refuse_block(spec: Spec) -> None:
     if spec.block is not None and spec.block.form not in CUDA_FORMS:
         given = f"given {spec.target.tag or spec.target.kind}, a GPU"
         raise SpecError("target", f"{given}; allowed for a block of {spec.block.form}: a CPU")
+    if spec.block is not None and spec.block.inner:
+        given = f"given {spec.target.tag or spec.target.kind}, a GPU"
+        allowed = f"a CPU where {spec.block.columns} are not the last indices"
+        raise SpecError("target", f"{given}; allowed for reductions: {allowed}")
+    for node in () if spec.block is None else spec.block.nodes.values():
+        if node.operator in CPU_ALONE:
+            given = f"given {spec.target.tag or spec.target.kind}, a GPU"
+            raise SpecError("target", f"{given}; allowed for a block with {node.operator}: a CPU")
