@@ -23,9 +23,9 @@ from benchmarks.recursion import INPUTS, ROOT, inputs_of, weights_of
 from benchmarks.recursion_inputs import batch_of
 from dietcode.bench.compare import interleave
 from dietcode.models.compiling import Options
+from dietcode.programs.reader import read_object
 from dietcode.recursion.compiling import compile_recursion
 from dietcode.recursion.passes import Passes
-from dietcode.recursion.reader import read_recursion
 from dietcode.runtime.opening import load
 
 RESULT = ROOT / "benchmarks" / "results" / "recursion_ablation.json"
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _compile(arguments: argparse.Namespace, name: str) -> None:
     is_each = name == "by_level"
-    found, weights = read_recursion(
+    found, weights = read_object(
         arguments.object, "variant", arguments.max_nodes, arguments.max_level, arguments.samples
     )
     result = compile_recursion(

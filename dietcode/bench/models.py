@@ -20,7 +20,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
 from dietcode.measure.turns import FEWEST_ROUNDS
 from dietcode.runtime.library import Library
-from dietcode.runtime.loading import load
+from dietcode.runtime.loading import LoadOptions, load
 from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Step
 from dietcode.runtime.models.loading import library_folder, load_model
 from dietcode.runtime.models.model import Model
@@ -44,6 +44,43 @@ class PartCalls:
 
     calls: dict[tuple[tuple[str, int], ...], int] = field(default_factory=lambda: defaultdict(int))
     numbers: list[int] = field(default_factory=list)
+
+
+class PartBenches:
+    """A bundle's libraries, each loaded once, with those vendors that have a kernel for it.
+
+    Parameters
+    ----------
+    folder : Path
+    vendors : sequence of str
+    num_threads : int or None
+
+    Raises
+    ------
+    RequestError
+        A vendor is unknown.
+    """
+
+    def __init__(self, folder: Path, vendors: Sequence[str], num_threads: int | None) -> None:
+        for vendor in vendors:
+            check_vendor(vendor)
+        self._folder, self._vendors, self._num_threads = folder, vendors, num_threads
+        self._found: dict[str, Bench] = {}
+
+    def __getitem__(self, digest: str) -> Bench:
+        """Return the bench of a library."""
+        if digest not in self._found:
+            library = load(library_folder(self._folder, digest), num_threads=self._num_threads)
+            usable = [vendor for vendor in self._vendors if self._has_kernel(library, vendor)]
+            self._found[digest] = Bench(library, usable, self._num_threads)
+        return self._found[digest]
+
+    def _has_kernel(self, library: Library, vendor: str) -> bool:
+        try:
+            Bench(library, [vendor], self._num_threads)
+        except RequestError:
+            return False
+        return True
 
 
 def bench_model(
@@ -83,11 +120,9 @@ def bench_model(
     RequestError
         A dimension or a vendor is unknown, or a size is outside of the ranges.
     """
-    for vendor in vendors:
-        check_vendor(vendor)
-    model = load_model(folder, weights, num_threads, None)
+    benches = PartBenches(folder, vendors, num_threads)
+    model = load_model(folder, LoadOptions(weights, num_threads))
     parts = {part["digest"]: part for part in model.report["parts"]}
-    benches: dict[str, Bench] = {}
     for size in _sizes(model.executable, sizes):
         inputs = [_drawn(type_, size) for type_ in model.executable.inputs.values()]
         calls = partial(model.flat_call, inputs), partial(model.flat_step_secs, inputs)
@@ -95,9 +130,6 @@ def bench_model(
         found, host = _by_part(model, size, steps)
         rows = []
         for digest, part in found.items():
-            if digest not in benches:
-                library = load(library_folder(folder, digest), num_threads=num_threads)
-                benches[digest] = bench_of(library, vendors, num_threads)
             own = sum(steps[number][1] for number in part.numbers)
             row = {name: parts[digest][name] for name in ("digest", "kind", "operator")}
             facts = {"calls": sum(part.calls.values()), "secs": own, "share": own / secs}
@@ -202,18 +234,6 @@ def _by_part(
             parts[step.digest].calls[values] += times
     rows = [{"operator": name, "calls": len(secs), "secs": sum(secs)} for name, secs in host.items()]
     return dict(parts), sorted(rows, key=lambda row: -float(str(row["secs"])))
-
-
-def bench_of(library: Library, vendors: Sequence[str], num_threads: int | None) -> Bench:
-    """Return a library with those vendors that have a kernel for it."""
-    usable = []
-    for vendor in vendors:
-        try:
-            Bench(library, [vendor], num_threads)
-        except RequestError:  # it has none for this operator
-            continue
-        usable.append(vendor)
-    return Bench(library, usable, num_threads)
 
 
 def beside(bench: Bench, part: PartCalls, rounds: int) -> dict[str, Any]:

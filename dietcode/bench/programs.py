@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dietcode.bench.compare import Bench
-from dietcode.bench.models import PartCalls, bench_of, beside, timed_call
+from dietcode.bench.models import PartBenches, PartCalls, beside, timed_call
 from dietcode.bench.recursions import nearest
-from dietcode.bench.vendor import check_vendor
 from dietcode.errors import RequestError
 from dietcode.recursion.reader import file_and_object, module_of, samples_in
-from dietcode.runtime.loading import load
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import library_folder
 from dietcode.runtime.programs.loaded import BlockRun, LoadedProgram
 from dietcode.runtime.programs.loading import load_program
 from dietcode.workload.text import clip
@@ -65,25 +62,16 @@ def bench_program(
     ProgramError
         An instance fails.
     """
-    for vendor in vendors:
-        check_vendor(vendor)
+    benches = PartBenches(folder, vendors, num_threads)
     given = _instances(samples)
-    program = load_program(folder, weights, num_threads, None)
+    program = load_program(folder, LoadOptions(weights, num_threads))
     known = {part["digest"]: part for part in program.report["parts"]}
-    benches: dict[str, Bench] = {}
-
-    def bench(digest: str) -> Bench:
-        if digest not in benches:
-            library = load(library_folder(folder, digest), num_threads=num_threads)
-            benches[digest] = bench_of(library, vendors, num_threads)
-        return benches[digest]
-
     largest = min(most or len(given), len(given))
     for size in sorted({*(one for one in BATCHES if one < largest), largest}):
         instances = given[:size]
         calls = partial(program, instances), partial(_runs, program, instances)
         secs, runs, disturbed = timed_call(*calls, rounds, num_threads)
-        parts, host = _by_part(program, runs, bench, rounds)
+        parts, host = _by_part(program, runs, benches, rounds)
         for row in parts:
             row |= {word: known[row["digest"]][word] for word in ("kind", "operator")}
             row["share"] = row["secs"] / secs
@@ -111,7 +99,7 @@ def _runs(program: LoadedProgram, instances: list[Any]) -> list[tuple[BlockRun, 
 def _by_part(
     program: LoadedProgram,
     runs: Sequence[tuple[BlockRun, float]],
-    bench: Callable[[str], Bench],
+    benches: PartBenches,
     rounds: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a row for each part of a block, and one for the blocks that have none."""
@@ -134,7 +122,7 @@ def _by_part(
                 part.calls[tuple(_variables(step, nearest(sizes, many), table).items())] += 1
             row = {"digest": step.digest, "blocks": [block.name], "calls": len(own)}
             row["rows"] = [min(sizes), max(sizes)]
-            rows.append(row | beside(bench(step.digest), part, rounds))
+            rows.append(row | beside(benches[step.digest], part, rounds))
         found += _shared_out(rows, sum(secs for _, secs in own))
     host = [{"operator": "moves of elements", "calls": len(moved), "secs": sum(moved)}] if moved else []
     return found, host

@@ -12,14 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dietcode.bench.compare import Bench, spread
-from dietcode.bench.models import PartCalls, bench_of, beside, timed_call
-from dietcode.bench.vendor import check_vendor
+from dietcode.bench.models import PartBenches, PartCalls, beside, timed_call
 from dietcode.errors import RequestError, ShapeError
 from dietcode.graph.samples import read_samples
 from dietcode.recursion.sampling import load_structures
-from dietcode.runtime.loading import load
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import library_folder
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.moves import MoveStep
@@ -72,14 +70,12 @@ def bench_recursion(
     ModelError
         The file holds something else.
     """
-    for vendor in vendors:
-        check_vendor(vendor)
-    model = load_recursion(folder, weights, num_threads, None)
+    benches = PartBenches(folder, vendors, num_threads)
+    model = load_recursion(folder, LoadOptions(weights, num_threads))
     given = _samples(model) if structures is None else load_structures(structures)
     if num_structures is not None:
         given = [given[at] for at in spread(len(given), num_structures)]
     parts = {part["digest"]: part for part in model.report["parts"]}
-    benches: dict[str, Bench] = {}
     for name, structure in given:
         x = model.random_inputs(structure)
         try:
@@ -89,9 +85,6 @@ def bench_recursion(
             raise RequestError(f"--structures: {name}: {error}") from None
         rows = []
         for digest, part in _by_part(steps, structure.num_nodes).items():
-            if digest not in benches:
-                library = load(library_folder(folder, digest), num_threads=num_threads)
-                benches[digest] = bench_of(library, vendors, num_threads)
             row = {word: parts[digest][word] for word in ("digest", "kind", "operator")}
             row |= _facts(benches[digest], steps, part, structure.num_nodes, secs)
             rows.append(beside(benches[digest], part, rounds) | row)

@@ -74,15 +74,22 @@ def bench(
     if is_program(folder):
         if at or not samples:
             raise RequestError(f"bench: {folder} is a program: give --samples FILE.py:NAME, and no --at")
+        from dietcode.bench.programs import bench_program
+
         calls = samples, instances or None, rounds, threads, weights
-        rows = _bench_program(folder, vendors, calls, as_json)
+        rows = _of_bundle(bench_program(folder, vendors, *calls), as_json)
     elif is_bundle(folder):
-        rows = _bench_model(folder, vendors, at or [], rounds, threads, weights, as_json)
+        from dietcode.bench.models import bench_model
+
+        sizes = [_size(text) for text in at or []]
+        rows = _of_bundle(bench_model(folder, vendors, sizes, rounds, threads, weights), as_json)
     elif is_recursion(folder):
         if at:
             raise RequestError(f"bench: --at is of whole models; {folder} is a recursion: give --structures")
+        from dietcode.bench.recursions import bench_recursion
+
         options = structures, instances or None, rounds, threads, weights
-        rows = _bench_recursion(folder, vendors, options, as_json)
+        rows = _of_bundle(bench_recursion(folder, vendors, *options), as_json)
     elif at or weights:
         raise RequestError(
             f"bench: --at and --weights are of whole models, and {folder} is a library; leave them out"
@@ -116,55 +123,12 @@ def _bench_library(
     return rows
 
 
-def _bench_model(
-    folder: Path,
-    vendors: list[str],
-    at: Iterable[str],
-    rounds: int,
-    threads: int | None,
-    weights: Path | None,
-    as_json: bool,
-) -> list[dict[str, Any]]:
-    from dietcode.bench.models import bench_model
+def _of_bundle(records: Iterable[dict[str, Any]], as_json: bool) -> list[dict[str, Any]]:
+    """Return the records of a model, a recursion or a program, each shown as it comes."""
     from dietcode.cli.show_model import show_model_times
 
     rows = []
-    sizes = [_size(text) for text in at]
-    for record in bench_model(folder, vendors, sizes, rounds, threads, weights):
-        rows.append(record)
-        if not as_json:
-            show_model_times(record)
-    return rows
-
-
-def _bench_recursion(
-    folder: Path,
-    vendors: list[str],
-    options: tuple[Path | None, int | None, int, int | None, Path | None],
-    as_json: bool,
-) -> list[dict[str, Any]]:
-    from dietcode.bench.recursions import bench_recursion
-    from dietcode.cli.show_model import show_model_times
-
-    rows = []
-    for record in bench_recursion(folder, vendors, *options):
-        rows.append(record)
-        if not as_json:
-            show_model_times(record)
-    return rows
-
-
-def _bench_program(
-    folder: Path,
-    vendors: list[str],
-    options: tuple[str, int | None, int, int | None, Path | None],
-    as_json: bool,
-) -> list[dict[str, Any]]:
-    from dietcode.bench.programs import bench_program
-    from dietcode.cli.show_model import show_model_times
-
-    rows = []
-    for record in bench_program(folder, vendors, *options):
+    for record in records:
         rows.append(record)
         if not as_json:
             show_model_times(record)

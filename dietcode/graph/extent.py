@@ -9,8 +9,9 @@ extents. Standard library only: the runtime uses it.
 from __future__ import annotations
 
 import ast
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -231,6 +232,11 @@ class Extent:
 
 
 ONE = Extent.of(1)
+
+
+def product_of(extents: Iterable[Extent]) -> Extent:
+    """Return the product of extents; 1 for none."""
+    return math.prod(extents, start=ONE)
 
 
 def _is_quotient(factor: Factor) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, product_of
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
@@ -41,7 +40,7 @@ class TensorType:
     @property
     def num_elements(self) -> Extent:
         """The product of all extents."""
-        return reduce(lambda a, b: a * b, self.shape, ONE)
+        return product_of(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(str(extent) for extent in self.shape)}]"

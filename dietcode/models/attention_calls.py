@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Graph, Node
-from dietcode.models.kernel_call import Argument, KernelCall, product_of
+from dietcode.models.kernel_call import Argument, KernelCall
 
 _BATCH = "btuvw"
 _MAX_RANK = 6

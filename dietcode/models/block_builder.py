@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Graph, Node, Value
 from dietcode.models.gates import gates_of
-from dietcode.models.kernel_call import Argument, KernelCall, product_of
+from dietcode.models.kernel_call import Argument, KernelCall
 
 POINTWISE = frozenset(
     {

@@ -68,11 +68,6 @@ def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, byt
     return {name: pretty_json(plan.description), REPORT: pretty_json(report)}
 
 
-def is_recursion_plan(plan: ModelPlan) -> bool:
-    """Whether a plan is that of a recursion."""
-    return bool(plan.description["format"] == RECURSION_FORMAT)
-
-
 def bundle_manifest(
     plan: ModelPlan,
     files: Mapping[str, Mapping[str, Any]],

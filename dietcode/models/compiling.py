@@ -96,14 +96,13 @@ class CompileResult:
     ----------
     report : dict
     secs : float
-    num_tuned, num_reused : int
-        Libraries that were tuned now, and that had been built before.
+    num_tuned : int
+        Libraries that were tuned now; others had been built before.
     """
 
     report: dict[str, Any]
     secs: float
     num_tuned: int
-    num_reused: int
 
 
 def compile_graph(
@@ -238,7 +237,7 @@ class TunedParts:
 
     def result(self, report: dict[str, Any], secs: float) -> CompileResult:
         """Return what a compilation made."""
-        return CompileResult(report, secs, self.num_tuned, len(self.folders) - self.num_tuned)
+        return CompileResult(report, secs, self.num_tuned)
 
 
 def tune_parts(

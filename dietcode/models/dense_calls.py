@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import Extent, product_of
 from dietcode.graph.graph import Graph, Node
 from dietcode.models.block_builder import is_product
-from dietcode.models.kernel_call import Argument, KernelCall, product_of
+from dietcode.models.kernel_call import Argument, KernelCall
 
 _PLAIN = ("relu", "silu", "tanh", "sigmoid")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,11 +171,3 @@ def digest_of(spec: Mapping[str, Any]) -> str:
     """Return the digest of a spec, which names its library in a bundle."""
     text = json.dumps(spec, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def product_of(extents: Sequence[Extent]) -> Extent:
-    """Return the product of extents; 1 for none."""
-    result = Extent.of(1)
-    for extent in extents:
-        result = result * extent
-    return result

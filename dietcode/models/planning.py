@@ -94,11 +94,6 @@ class ModelPlan:
         parts = tuple(PlannedPart(**part) for part in data["parts"])
         return cls(data["description"], parts, data["facts"])
 
-    def with_fields(self, **fields: Any) -> ModelPlan:
-        """Return the plan with other fields in the specs of all parts."""
-        parts = (replace(part, fields=part.fields | fields) for part in self.parts)
-        return replace(self, parts=tuple(parts))
-
 
 def plan_graph(graph: Graph, fields: Mapping[str, Any]) -> ModelPlan:
     """Take a graph apart.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Graph, Node
 from dietcode.models.attention_calls import through_transposes
-from dietcode.models.kernel_call import Argument, KernelCall, product_of
+from dietcode.models.kernel_call import Argument, KernelCall
 
 _BATCH = "btuv"
 

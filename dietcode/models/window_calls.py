@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import Extent, product_of
 from dietcode.graph.graph import Graph, Node
 from dietcode.models.dense_calls import epilogue_step
-from dietcode.models.kernel_call import Argument, KernelCall, product_of
+from dietcode.models.kernel_call import Argument, KernelCall
 
 TO_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 _SPATIAL = {3: "w", 4: "hw"}

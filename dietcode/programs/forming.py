@@ -21,8 +21,6 @@ from dietcode.programs.sites import Context
 from dietcode.programs.values import OperationGroup
 from dietcode.workload.text import clip
 
-_SKIPPED = frozenset({"label"})
-
 
 @dataclass(frozen=True)
 class FormedBlock:

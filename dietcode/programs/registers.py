@@ -23,7 +23,6 @@ _PURE = frozenset(
         "value",
     )
 )
-_NEVER = -1  # as what a block does not have to write
 
 
 def finished(instructions: Sequence[Instruction], num_parameters: int) -> tuple[list[Instruction], int]:

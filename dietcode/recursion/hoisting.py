@@ -8,7 +8,6 @@ from dietcode.graph.graph import Graph
 from dietcode.models.grouping import constants_of
 
 _WORTH_IT = frozenset({"linear", "matmul", "softmax", "layernorm", "rmsnorm"})
-_VIEWS = frozenset({"reshape", "slice"})
 
 
 def hoisted_values(graph: Graph, states: Collection[str]) -> list[str]:

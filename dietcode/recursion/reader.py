@@ -1,9 +1,8 @@
-"""Reading a recursion out of a Python file, in a process of its own: that one finds PyTorch."""
+"""What `dietcode.programs.reader` reads of a Python file: objects, samples, and the cells of a recursion."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,45 +12,10 @@ from dietcode.errors import ModelError
 from dietcode.graph.cells import read_cells
 from dietcode.graph.recursive_model import RecursiveModel, check_samples, check_sizes, default_sizes
 from dietcode.graph.samples import Samples, read_samples
-from dietcode.models.importing.reader import GRAPH, answer, read_weights, reading
-from dietcode.recursion.sampling import SUFFIX, load_samples, samples_of
+from dietcode.recursion.sampling import SUFFIX, samples_of
 from dietcode.workload.text import clip, one_line
 
 _ALLOWED = "FILE.py:NAME, where NAME is a dietcode.Recursion or dietcode.program of that file"
-
-
-def read_recursion(
-    model: str,
-    name: str,
-    max_nodes: int | None = None,
-    max_level: int | None = None,
-    samples: str | None = None,
-) -> tuple[RecursiveModel, dict[str, Any]]:
-    """Return a recursion and the weights of ``FILE.py:NAME``; the file is run.
-
-    Parameters
-    ----------
-    model : str
-    name : str
-        What it is called.
-    max_nodes, max_level : int or None
-        The largest structures, where that is said.
-    samples : str or None
-        A file of sample structures, ``*.npz``, or the name of a list or function of the file.
-
-    Raises
-    ------
-    ModelError
-        There is no such file or object, or its cells cannot be compiled.
-    """
-    if samples is None:
-        check_sizes(*default_sizes(max_nodes, max_level))
-    path, attribute = file_and_object(model)
-    is_file = samples is not None and samples.endswith(SUFFIX)
-    known = load_samples(Path(samples)) if samples is not None and is_file else None
-    with reading(path, __name__, [str(path), attribute, name, None if is_file else samples]) as place:
-        found = json.loads((place / GRAPH).read_bytes())
-        return recursive_model(found, known, max_nodes, max_level), read_weights(place)
 
 
 def file_and_object(model: str) -> tuple[Path, str]:
@@ -115,11 +79,6 @@ def module_of(path: Path) -> Any:
     return module
 
 
-def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[Any, Mapping[str, Any]]:
-    path = Path(file)
-    return cells_of(module_of(path), path, attribute, name, samples)
-
-
 def cells_of(
     module: Any, path: Path, attribute: str, name: str, samples: str | None
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -172,7 +131,3 @@ def samples_in(module: Any, name: str, path: Path) -> Any:
             what = one_line(f"{type(error).__name__}: {error}", 200)
             raise ModelError(f"{path}: {name}() failed: {what}") from error
     return found
-
-
-if __name__ == "__main__":
-    answer(_read)

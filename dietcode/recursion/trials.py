@@ -16,6 +16,7 @@ from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.planning import plan_recursion, schedules_of
 from dietcode.recursion.schedules import USUAL, Children, RecursionSchedule, tried_structure
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.structure import Structure
 
@@ -99,7 +100,7 @@ def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Seq
         A bundle does not run here.
     """
     structure = _structure_of(tried_structure(model.samples, model.cells.children, model.max_nodes))
-    loaded = [load_recursion(folder, None, None, None) for folder in folders]
+    loaded = [load_recursion(folder, LoadOptions()) for folder in folders]
     x = loaded[0].random_inputs(structure)
     given = plans[0].facts["schedules"]
     calls = {row["schedule"]: partial(one, structure, x) for row, one in zip(given, loaded, strict=True)}

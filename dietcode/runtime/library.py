@@ -13,7 +13,7 @@ import numpy as np
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
-from dietcode.runtime.manifest import DISPATCH, REPORT, packing_function, read_json
+from dietcode.runtime.manifest import DISPATCH, packing_function, read_json
 from dietcode.runtime.outputs import settle
 from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
@@ -156,11 +156,6 @@ class Library(CalledInC, Reopened):
         """
         run: Callable[..., Any] = self._run_beside_torch if beside_torch else self._run
         return run
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Everything ``dietcode inspect`` shows."""
-        return read_json(self.folder / REPORT)
 
     @property
     def dispatch(self) -> dict[str, Any]:

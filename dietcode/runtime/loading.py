@@ -7,7 +7,7 @@ import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dietcode.errors import LibraryError, TargetError
 from dietcode.runtime.cpu import missing_features
@@ -26,6 +26,23 @@ from dietcode.runtime.native import load_content
 from dietcode.runtime.signed import is_required, signed_manifest
 from dietcode.runtime.threads import Threads, attach
 from dietcode.workload.text import clip, one_line
+
+
+class LoadOptions(NamedTuple):
+    """How a bundle is loaded, as `dietcode.load` has it.
+
+    Attributes
+    ----------
+    weights : Path, optional
+        A file of weights; by default the bundle's own.
+    num_threads, threads, require_signature
+        As parameters of `dietcode.load`.
+    """
+
+    weights: Path | None = None
+    num_threads: int | None = None
+    threads: str | None = None
+    require_signature: bool | None = None
 
 
 def load(

@@ -22,7 +22,6 @@ Linear: TypeAlias = tuple[int, int, int]  # a number, and what each node and eac
 WHOLE, ROWS, BEFORE = range(3)  # as the loops number them
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's
 PROBLEMS = ("", "out of range", "cycle", "too deep", "no memory")
-MAX_CALL = 64  # tensors and values of one call
 
 
 @dataclass(frozen=True)

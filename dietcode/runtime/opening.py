@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import MANIFEST, is_bundle, is_program, is_recursion, sha256_file
 
@@ -56,19 +57,20 @@ def load(
     """
     path = Path(folder)
     how = num_threads, threads, require_signature
+    options = LoadOptions(None if weights is None else Path(weights), *how)
     opened: Library | Model | LoadedRecursion | LoadedProgram
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
-        opened = load_model(path, None if weights is None else Path(weights), *how)
+        opened = load_model(path, options)
     elif is_recursion(path):
         from dietcode.runtime.recursion.loading import load_recursion
 
-        opened = load_recursion(path, None if weights is None else Path(weights), *how)
+        opened = load_recursion(path, options)
     elif is_program(path):
         from dietcode.runtime.programs.loading import load_program
 
-        opened = load_program(path, None if weights is None else Path(weights), *how)
+        opened = load_program(path, options)
     elif weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dietcode.errors import LibraryError
+from dietcode.runtime.manifest import REPORT, read_json
 
 Self = TypeVar("Self", bound="Reopened")
 
@@ -15,11 +17,18 @@ class Reopened:
 
     Attributes
     ----------
+    folder : Path
     loaded_by : tuple or None
         The function and the arguments that load it again, as pickles have them.
     """
 
+    folder: Path
     loaded_by: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Everything ``dietcode inspect`` shows."""
+        return read_json(self.folder / REPORT)
 
     def __copy__(self: Self) -> Self:
         """Return itself, as `__deepcopy__` does."""

@@ -11,8 +11,8 @@ from needs import of_extra
 
 from dietcode.cli.compile import compile_model
 from dietcode.errors import ModelError, RequestError
-from dietcode.graph.recursive_model import check_sizes, default_sizes
-from dietcode.recursion.reader import read_recursion
+from dietcode.graph.recursive_model import RecursiveModel, check_sizes, default_sizes
+from dietcode.programs.reader import read_object
 
 pytest.importorskip("torch", reason=of_extra("models"))
 FILE = """
@@ -37,7 +37,8 @@ def test_read(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("WIDTH = 5\n")
     file = tmp_path / "trees.py"
     file.write_text(FILE)
-    found, weights = read_recursion(f"{file}:tree", "tree")
+    found, weights = read_object(f"{file}:tree", "tree")
+    assert isinstance(found, RecursiveModel)
     cells = found.cells
     assert (found.max_nodes, found.max_level, found.samples) == (8192, 1024, None)
     assert (cells.name, cells.children, cells.states, cells.x, cells.leaf) == ("tree", 2, ((5,),), None, None)
@@ -47,10 +48,10 @@ def test_read(tmp_path: Path) -> None:
     }
     assert all(array.dtype == np.float32 for array in weights.values())
     with pytest.raises(ModelError, match=r"other is 3; allowed: a dietcode.Recursion; it has tree$"):
-        read_recursion(f"{file}:other", "tree")
+        read_object(f"{file}:other", "tree")
     (tmp_path / "helper.py").write_text("raise KeyError('width')\n")
     with pytest.raises(ModelError, match="running it failed: KeyError: 'width'"):
-        read_recursion(f"{file}:tree", "tree")
+        read_object(f"{file}:tree", "tree")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_read(tmp_path: Path) -> None:
 )
 def test_files_that_are_none(model: str, problem: str) -> None:
     with pytest.raises(ModelError, match=problem):
-        read_recursion(model, "tree")
+        read_object(model, "tree")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietcode.cost_model.cpu.bandwidth import Bandwidth
+from dietcode.cost_model.cpu.counts import CoreCounts
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -55,14 +56,12 @@ FEATURES = (
 
 
 @dataclass(frozen=True)
-class AttentionCounts:
+class AttentionCounts(CoreCounts):
     """Counts for each instance; every array is float64 [num_instances].
 
     Attributes
     ----------
-    flops : operations of the instance.
     padded_flops : the same with whole tiles of queries and whole steps of keys.
-    imbalance : the most loaded core's share over the mean.
     tiles : tiles of queries that a core computes, mean of the cores, as all below.
     blocks : blocks of keys that its tiles take.
     keys : keys that its tiles take.
@@ -71,19 +70,12 @@ class AttentionCounts:
     tasks : cores that take part.
     """
 
-    flops: FloatArray
-    padded_flops: FloatArray
-    imbalance: FloatArray
     tiles: FloatArray
     blocks: FloatArray
     keys: FloatArray
     copied: FloatArray
     num_bytes: FloatArray
     tasks: int
-
-    def stretch(self, kappa: float) -> FloatArray:
-        """Return 1 / f_spatial."""
-        return kappa * self.imbalance + 1.0 - kappa
 
     def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
@@ -129,7 +121,7 @@ def count_attention(
     )
 
 
-FORM = TermForm(TERMS, count_attention, lambda counts, bandwidth: counts.work(bandwidth), allows)
+FORM = TermForm(TERMS, count_attention, allows)
 
 
 @dataclass(frozen=True)

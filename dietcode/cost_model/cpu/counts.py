@@ -15,7 +15,32 @@ from dietcode.search_space.problem import IntArray, Problem
 
 
 @dataclass(frozen=True)
-class Counts:
+class CoreCounts:
+    """Counts of what cores compute, and what follows from them; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : FLOPs of the instance.
+    padded_flops : FLOPs that are computed.
+    imbalance : x of f_spatial: the most loaded core's share over the mean.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+
+    @property
+    def f_pad(self) -> FloatArray:
+        """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
+        return self.flops / self.padded_flops
+
+    def stretch(self, kappa: float) -> FloatArray:
+        """Return κ·x + 1 − κ, the time of a partly filled wave over that of a full one; 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
+
+@dataclass(frozen=True)
+class Counts(CoreCounts):
     """Counts for each instance; every array is float64 [num_instances].
 
     Attributes
@@ -38,9 +63,6 @@ class Counts:
     reduction : extent of the flattened reduction.
     """
 
-    flops: FloatArray
-    padded_flops: FloatArray
-    imbalance: FloatArray
     tiles: FloatArray
     visits: FloatArray
     padded_tiles: FloatArray
@@ -52,15 +74,6 @@ class Counts:
     gathered: FloatArray
     copied: FloatArray
     reduction: FloatArray
-
-    @property
-    def f_pad(self) -> FloatArray:
-        """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
-        return self.flops / self.padded_flops
-
-    def stretch(self, kappa: float) -> FloatArray:
-        """Return κ·x + 1 − κ, the time of a partly filled wave over that of a full one; 1 / f_spatial."""
-        return kappa * self.imbalance + 1.0 - kappa
 
 
 def count(

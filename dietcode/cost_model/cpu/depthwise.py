@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietcode.cost_model.cpu.bandwidth import Bandwidth
+from dietcode.cost_model.cpu.counts import CoreCounts
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -58,14 +59,12 @@ FEATURES = (
 
 
 @dataclass(frozen=True)
-class DepthwiseCounts:
+class DepthwiseCounts(CoreCounts):
     """Counts for each instance; every array is float64 [num_instances].
 
     Attributes
     ----------
-    flops : FLOPs of the instance.
     padded_flops : the same with whole tiles of positions and whole vectors of channels.
-    imbalance : the most loaded core's share over the mean.
     tiles : tiles of a core, mean of the cores.
     products : products of vectors that a core computes, mean of the cores.
     at_edges : tiles that reach past an edge, or read outside of the data, over all.
@@ -73,18 +72,11 @@ class DepthwiseCounts:
     tasks : cores that take part.
     """
 
-    flops: FloatArray
-    padded_flops: FloatArray
-    imbalance: FloatArray
     tiles: FloatArray
     products: FloatArray
     at_edges: FloatArray
     num_bytes: FloatArray
     tasks: int
-
-    def stretch(self, kappa: float) -> FloatArray:
-        """Return 1 / f_spatial."""
-        return kappa * self.imbalance + 1.0 - kappa
 
     def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
@@ -151,7 +143,7 @@ def _num_bytes(problem: DepthwiseProblem, extents: Extents) -> Any:
     )
 
 
-FORM = TermForm(TERMS, count_depthwise, lambda counts, bandwidth: counts.work(bandwidth), allows)
+FORM = TermForm(TERMS, count_depthwise, allows)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
+from dietcode.cost_model.cpu.counts import CoreCounts
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -62,14 +64,12 @@ FEATURES = (
 
 
 @dataclass(frozen=True)
-class ProductCounts:
+class ProductCounts(CoreCounts):
     """Counts for each instance; every array is float64 [num_instances].
 
     Attributes
     ----------
-    flops : operations of the instance.
     padded_flops : the same with rows and columns rounded up to tiles.
-    imbalance : the most loaded core's tiles over the mean.
     tiles : tiles of a core, mean.
     multiply_adds : vectors that a core multiplies and adds, mean.
     panel_elements : elements of panels that a core streams, mean.
@@ -78,9 +78,6 @@ class ProductCounts:
     depth : extents of the reductions of all products, once for each set of accumulators.
     """
 
-    flops: FloatArray
-    padded_flops: FloatArray
-    imbalance: FloatArray
     tiles: FloatArray
     multiply_adds: FloatArray
     panel_elements: FloatArray
@@ -88,11 +85,7 @@ class ProductCounts:
     after: FloatArray
     depth: FloatArray
 
-    def stretch(self, kappa: float) -> FloatArray:
-        """Return 1 / f_spatial."""
-        return kappa * self.imbalance + 1.0 - kappa
-
-    def work(self) -> FloatArray:
+    def work(self, bandwidth: Bandwidth | None = None) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
         terms = (self.multiply_adds, self.panel_elements, self.tiles, self.packed, self.after)
         return np.stack(terms, axis=1)
@@ -146,7 +139,7 @@ def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
     return sum(found.values())
 
 
-FORM = TermForm(TERMS, count_products, lambda counts, bandwidth: counts.work(), allows)
+FORM = TermForm(TERMS, count_products, allows)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietcode.cost_model.cpu.bandwidth import Bandwidth
+from dietcode.cost_model.cpu.counts import CoreCounts
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -63,14 +64,12 @@ FEATURES = (
 
 
 @dataclass(frozen=True)
-class RowCounts:
+class RowCounts(CoreCounts):
     """Counts for each instance; every array is float64 [num_instances].
 
     Attributes
     ----------
-    flops : operations of the instance.
     padded_flops : the same with the last vector of each row counted as whole.
-    imbalance : the most loaded core's share over the mean.
     groups : groups of rows of a core that are computed together, single ones included, mean of the cores.
     vectors : vectors of rows that a core computes, mean of the cores.
     tails : those past the last whole step of a row.
@@ -79,9 +78,6 @@ class RowCounts:
     tasks : cores that take part.
     """
 
-    flops: FloatArray
-    padded_flops: FloatArray
-    imbalance: FloatArray
     groups: FloatArray
     vectors: FloatArray
     tails: FloatArray
@@ -93,10 +89,6 @@ class RowCounts:
     def tiles(self) -> FloatArray:
         """What a wave consists of: the groups."""
         return self.groups
-
-    def stretch(self, kappa: float) -> FloatArray:
-        """Return 1 / f_spatial."""
-        return kappa * self.imbalance + 1.0 - kappa
 
     def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
@@ -168,7 +160,7 @@ def _count_across(
     )
 
 
-FORM = TermForm(TERMS, count_rows, lambda counts, bandwidth: counts.work(bandwidth), allows)
+FORM = TermForm(TERMS, count_rows, allows)
 
 
 @dataclass(frozen=True)

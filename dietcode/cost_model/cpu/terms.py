@@ -34,18 +34,15 @@ class TermForm:
     terms : tuple of str
         Names of the coefficients c₁, c₂, …
     count : callable
-        ``(problem, micro_kernel, limits, extents) -> counts``, with float64 arrays [num_instances] ``flops``,
-        ``padded_flops``, ``imbalance`` and ``tiles``, and ``stretch(kappa)``, which is 1 / f_spatial.
-    work : callable
-        ``(counts, bandwidth) -> float64 array [num_instances, num_terms]``: the terms. The bandwidth is that
-        of copies as the micro-kernel writes its outputs.
+        ``(problem, micro_kernel, limits, extents) -> counts``: `CoreCounts` with ``tiles``, and with
+        ``work(bandwidth)``, the terms, float64 [num_instances, num_terms]. The bandwidth is that of copies as
+        the micro-kernel writes its outputs.
     allows : callable
         ``(problem, micro_kernel, limits) -> bool``: whether a micro-kernel computes the problem.
     """
 
     terms: tuple[str, ...]
     count: Callable[..., Any]
-    work: Callable[[Any, Bandwidth], FloatArray]
     allows: Callable[..., bool]
 
     def fit(self, problem: AnyProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
@@ -84,7 +81,7 @@ class TermForm:
         waves, times = measured(problem, micro_kernel, points, secs)
         counts = self.count(problem, micro_kernel, limits, waves)
         bandwidth = bandwidth_of(micro_kernel, calibration)
-        work = self.work(counts, bandwidth) * counts.stretch(kappa)[:, None]
+        work = counts.work(bandwidth) * counts.stretch(kappa)[:, None]
         coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
         return TermModel(self, micro_kernel, coefficients, error, bandwidth)
 
@@ -126,8 +123,8 @@ class TermModel:
         extents : dict of str to int64 array [num_instances]
         """
         counts = self.form.count(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(self.form.work(counts, self.bandwidth) @ self.coefficients[1:], 1e-12)
-        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
+        work = np.maximum(counts.work(self.bandwidth) @ self.coefficients[1:], 1e-12)
+        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.f_pad
         f_local = counts.padded_flops / work
         secs = self.coefficients[0] + work / f_spatial
         return Factors(f_local, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles)

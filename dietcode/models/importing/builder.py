@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from dietcode.graph.extent import Extent, larger, smaller
 from dietcode.graph.graph import Graph, Value
 from dietcode.graph.tensor_type import GraphError, TensorType, axis_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def registered(
+    rules: MutableMapping[str, Callable[..., Any]], names: Iterable[str], bound: Mapping[str, Any]
+) -> Callable[[F], F]:
+    """Return a decorator that registers a function under names, with some parameters bound.
+
+    It gives the function back as it is, so that one may stand behind several such decorators.
+    """
+
+    def register(function: F) -> F:
+        for name in names:
+            if name in rules:
+                raise ValueError(f"{name} has a rule already")
+            rules[name] = partial(function, **bound) if bound else function
+        return function
+
+    return register
 
 
 class GraphBuilder:

@@ -12,6 +12,7 @@ import numpy as np
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.models.importing.builder import F, registered
 from dietcode.models.importing.context import RULES, Importer
 from dietcode.models.importing.spelled_out import arc_tangent
 
@@ -100,14 +101,9 @@ def translated_complex(m: Importer, word: str, arguments: Mapping[str, Any], fak
     )
 
 
-def complex_rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
-    """Register a rule for operators that read or give complex numbers."""
-
-    def register(function: ComplexRule) -> ComplexRule:
-        _RULES.update({f"aten.{name}": function for name in names})
-        return function
-
-    return register
+def complex_rule(*names: str, **bound: Any) -> Callable[[F], F]:
+    """Register a rule for operators that read or give complex numbers; as `rule`."""
+    return registered(_RULES, [f"aten.{name}" for name in names], bound)
 
 
 def pair_of(m: Importer, argument: Any) -> ComplexPair:
@@ -237,14 +233,11 @@ def _product(m: Importer, multiply: _Multiply, first: Any, second: Any, fake: An
 @complex_rule(
     *("zeros.default", "new_zeros.default", "zeros_like.default"),
     *("empty.memory_format", "new_empty.default", "empty_like.default"),
+    number=0.0,
 )
-def _zeros(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
-    return paired(m, 0.0, 0.0, fake)
-
-
-@complex_rule("ones.default", "new_ones.default", "ones_like.default")
-def _ones(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
-    return paired(m, 1.0, 0.0, fake)
+@complex_rule("ones.default", "new_ones.default", "ones_like.default", number=1.0)
+def _filled(m: Importer, a: Mapping[str, Any], fake: Any, *, number: float) -> Any:
+    return paired(m, number, 0.0, fake)
 
 
 @complex_rule("full.default", "new_full.default", "full_like.default")
@@ -253,22 +246,14 @@ def _full(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
     return paired(m, value.real, value.imaginary, fake)
 
 
-@complex_rule("add.Tensor")
-def _sum(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
-    return _added(m, a, fake, "add")
-
-
-def _added(m: Importer, a: Mapping[str, Any], fake: Any, operator: str) -> ComplexPair:
+@complex_rule("add.Tensor", operator="add")
+@complex_rule("sub.Tensor", operator="sub")
+def _added(m: Importer, a: Mapping[str, Any], fake: Any, *, operator: str) -> ComplexPair:
     if a["alpha"] != 1:
         raise GraphError(f"complex numbers with alpha {a['alpha']}; allowed: 1")
     x, y = pair_of(m, a["self"]), pair_of(m, a["other"])
     real, imaginary = (_plus(m, u, v, operator) for u, v in ((x.real, y.real), (x.imaginary, y.imaginary)))
     return paired(m, real, imaginary, fake)
-
-
-@complex_rule("sub.Tensor")
-def _difference(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
-    return _added(m, a, fake, "sub")
 
 
 @complex_rule("div.Tensor")

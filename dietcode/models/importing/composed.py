@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import axis_of
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
-from dietcode.models.importing.spelled_out import arc_tangent
+from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
+from dietcode.models.importing.spelled_out import (
+    arc_tangent,
+    hard_sigmoid,
+    hard_swish,
+    is_infinite,
+    is_nan,
+    mish,
+    tangent,
+    towards_zero,
+)
 
 _LOG_TERMS = 6
 
@@ -18,7 +28,7 @@ def _read(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
     return str(m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
 
 
-def _log_plus_one(m: Importer, x: str) -> str:
+def _log_plus_one(m: GraphBuilder, x: str) -> str:
     """Return log(1 + x) to the last digits of small x too: 1 + x would round them away.
 
     It is ``2·artanh(s)`` for ``s = x / (2 + x)``; where |x| < 1/4 the terms left out are below 1e-11 of it.
@@ -32,7 +42,7 @@ def _log_plus_one(m: Importer, x: str) -> str:
     return m.add("where", is_near, m.add("mul", s, series), m.add("log", m.add("add", x, 1.0)))
 
 
-def _exp_minus_one(m: Importer, x: str) -> str:
+def _exp_minus_one(m: GraphBuilder, x: str) -> str:
     """Return exp(x) - 1 to the last digits of small x too, by the hyperbolic tangent of half of it."""
     half = m.add("tanh", m.add("mul", x, 0.5))
     near = m.add("div", m.add("mul", half, 2.0), m.add("sub", 1.0, half))
@@ -40,31 +50,7 @@ def _exp_minus_one(m: Importer, x: str) -> str:
     return m.add("where", is_near, near, m.add("sub", m.add("exp", x), 1.0))
 
 
-@rule("aten.log1p.default")
-def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _log_plus_one(m, _read(m, a, fake))
-
-
-@rule("aten.expm1.default")
-def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _exp_minus_one(m, _read(m, a, fake))
-
-
-def _logarithm(base: float) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        natural = m.add("log", _read(m, a, fake))
-        return m.add("mul", natural, 1 / math.log(base))
-
-    return translate
-
-
-rule("aten.log2.default")(_logarithm(2))
-rule("aten.log10.default")(_logarithm(10))
-
-
-@rule("aten.sinh.default")
-def _hyperbolic_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
+def _hyperbolic_sine(m: GraphBuilder, x: str) -> str:
     size = _exp_minus_one(m, m.add("abs", x))
     # (e - 1/e)/2 of e = 1 + size; where e overflows the quotient would be no number
     inverse = m.add("div", 1.0, m.add("add", size, 1.0))
@@ -74,41 +60,26 @@ def _hyperbolic_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("mul", m.add("sign", x), m.add("mul", m.add("where", is_near, near, both), 0.5))
 
 
-@rule("aten.cosh.default")
-def _hyperbolic_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
+def _hyperbolic_cosine(m: GraphBuilder, x: str) -> str:
     return m.add("mul", m.add("add", m.add("exp", x), m.add("exp", m.add("neg", x))), 0.5)
 
 
-def _arc_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
+def _arc_sine(m: GraphBuilder, x: str) -> str:
     """Return the angle of a sine, by the tangent of half of it."""
-    x = _read(m, a, fake)
     cosine = m.add("sqrt", m.add("mul", m.add("sub", 1.0, x), m.add("add", 1.0, x)))
     return m.add("mul", m.add("atan", m.add("div", x, m.add("add", cosine, 1.0))), 2.0)
 
 
-rule("aten.asin.default")(_arc_sine)
+def _arc_cosine(m: GraphBuilder, x: str) -> str:
+    return m.add("sub", math.pi / 2, _arc_sine(m, x))
 
 
-@rule("aten.acos.default")
-def _arc_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", math.pi / 2, _arc_sine(m, a, fake))
+def _complement_of_erf(m: GraphBuilder, x: str) -> str:
+    return m.add("sub", 1.0, m.add("erf", x))
 
 
-@rule("aten.exp2.default")
-def _exp2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("exp", m.add("mul", _read(m, a, fake), math.log(2)))
-
-
-@rule("aten.erfc.default", "aten.special_erfc.default")
-def _erfc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", 1.0, m.add("erf", _read(m, a, fake)))
-
-
-@rule("aten.tan.default")
-def _tan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
-    return m.add("div", m.add("sin", x), m.add("cos", x))
+def _power_of_two(m: GraphBuilder, x: str) -> str:
+    return m.add("exp", m.add("mul", x, math.log(2)))
 
 
 @rule("aten.atan2.default")
@@ -122,30 +93,24 @@ def _hypot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("sqrt", m.add("add", *(m.add("square", m.tensor(a[key])) for key in ("self", "other"))))
 
 
-@rule("aten.asinh.default")
-def _area_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
+def _area_sine(m: GraphBuilder, x: str) -> str:
     size = m.add("abs", x)  # the sum of a negative number and its root would lose digits
     root = m.add("add", m.add("sqrt", m.add("add", m.add("square", x), 1.0)), 1.0)
     beyond = m.add("add", size, m.add("mul", size, m.add("div", size, root)))
     return m.add("mul", m.add("sign", x), _log_plus_one(m, beyond))
 
 
-@rule("aten.acosh.default")
-def _area_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
+def _area_cosine(m: GraphBuilder, x: str) -> str:
     roots = [m.add("sqrt", m.add("add", x, one)) for one in (-1.0, 1.0)]
     return m.add("log", m.add("add", x, m.add("mul", *roots)))
 
 
-@rule("aten.atanh.default")
-def _area_tangent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = _read(m, a, fake)
+def _area_tangent(m: GraphBuilder, x: str) -> str:
     beyond = m.add("div", m.add("mul", x, 2.0), m.add("sub", 1.0, x))
     return m.add("mul", _log_plus_one(m, beyond), 0.5)
 
 
-def _is_negative(m: Importer, x: str) -> str:
+def _is_negative(m: GraphBuilder, x: str) -> str:
     """Return where a sign bit is set, that of -0.0 too; the sign of what is no number is not told."""
     below = m.add("less", x, 0)
     if not m.type(x).dtype.startswith("float"):
@@ -153,9 +118,39 @@ def _is_negative(m: Importer, x: str) -> str:
     return m.add("or", below, m.add("less", m.add("div", 1.0, x), 0.0))
 
 
-@rule("aten.signbit.default")
-def _signbit(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _is_negative(m, m.tensor(a["self"]))
+def _of_one(
+    m: Importer, a: Mapping[str, Any], fake: Any, *, function: Callable[[GraphBuilder, str], str]
+) -> Imported:
+    x, dtype = m.tensor(a["self"]), dtype_name(fake.dtype)
+    return function(m, x if dtype == "bool" else str(m.cast(x, dtype)))
+
+
+for _name, _function in {
+    "acos": _arc_cosine,
+    "acosh": _area_cosine,
+    "asin": _arc_sine,
+    "asinh": _area_sine,
+    "atanh": _area_tangent,
+    "cosh": _hyperbolic_cosine,
+    "erfc": _complement_of_erf,
+    "exp2": _power_of_two,
+    "expm1": _exp_minus_one,
+    "fix": towards_zero,
+    "hardsigmoid": hard_sigmoid,
+    "hardswish": hard_swish,
+    "isinf": is_infinite,
+    "isnan": is_nan,
+    "log10": lambda m, x: m.add("mul", m.add("log", x), 1 / math.log(10)),
+    "log1p": _log_plus_one,
+    "log2": lambda m, x: m.add("mul", m.add("log", x), 1 / math.log(2)),
+    "mish": mish,
+    "signbit": _is_negative,
+    "sinh": _hyperbolic_sine,
+    "special_erfc": _complement_of_erf,
+    "tan": tangent,
+    "trunc": towards_zero,
+}.items():
+    rule(f"aten.{_name}.default", function=_function)(_of_one)
 
 
 @rule("aten.copysign.Tensor", "aten.copysign.Scalar")

@@ -10,7 +10,7 @@ import numpy as np
 from dietcode.graph.extent import Extent, smaller
 from dietcode.graph.graph import Graph, Value
 from dietcode.graph.tensor_type import DTYPES, GraphError
-from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.symbols import Symbols
 
 Imported: TypeAlias = Value | tuple[Value, ...] | list[Value]
@@ -95,20 +95,13 @@ Rule: TypeAlias = Callable[[Importer, Mapping[str, Any], Any], Imported]
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str, **bound: Any) -> Callable[[F], F]:
     """Register a rule for operators of PyTorch's, as ``aten.add.Tensor``.
 
-    A rule takes the importer, the arguments by name with their defaults, and the fake result.
+    A rule takes the importer, the arguments by name with their defaults, and the fake result; what else it
+    takes is `bound` by name.
     """
-
-    def register(function: Rule) -> Rule:
-        for name in names:
-            if name in RULES:
-                raise ValueError(f"{name} has a rule already")
-            RULES[name] = function
-        return function
-
-    return register
+    return registered(RULES, names, bound)
 
 
 def dtype_name(dtype: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.pooling import each, pairs
 from dietcode.models.importing.resizing import transposed
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm
@@ -22,46 +22,36 @@ def _axes(m: Importer, x: str, dims: Any) -> tuple[int, ...]:
     return tuple(axis_of(axis, rank) for axis in (dims if isinstance(dims, list | tuple) else [dims]))
 
 
-def _reduction(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x = m.tensor(next(iter(a.values())))
-        dtype = dtype_name(fake.dtype)
-        x = str(m.cast(x, "bool" if name in ("any", "all") else dtype))
-        return m.add(name, x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
-
-    return translate
+def _reduction(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    x = m.tensor(next(iter(a.values())))
+    dtype = dtype_name(fake.dtype)
+    x = str(m.cast(x, "bool" if name in ("any", "all") else dtype))
+    return m.add(name, x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
 
 
 for _name in ("sum", "mean", "prod", "any", "all"):
-    rule(*(f"aten.{_name}.{kind}" for kind in ("default", "dim", "dims", "dim_IntList", "dim_int")))(
-        _reduction(_name)
-    )
+    _kinds = (f"aten.{_name}.{kind}" for kind in ("default", "dim", "dims", "dim_IntList", "dim_int"))
+    rule(*_kinds, name=_name)(_reduction)
 for _word, _name in {"amax": "max", "amin": "min"}.items():
-    rule(f"aten.{_word}.default", f"aten.{_name}.default")(_reduction(_name))
+    rule(f"aten.{_word}.default", f"aten.{_name}.default", name=_name)(_reduction)
 
 
-def _with_position(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x, axis, keep = m.tensor(a["self"]), a["dim"], a["keepdim"]
-        position = m.add(f"arg{name}", x, axis=axis, keep=keep)
-        return m.add(name, x, axes=_axes(m, x, axis), keep=keep), position
-
-    return translate
+def _with_position(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    x, axis, keep = m.tensor(a["self"]), a["dim"], a["keepdim"]
+    position = m.add(f"arg{name}", x, axis=axis, keep=keep)
+    return m.add(name, x, axes=_axes(m, x, axis), keep=keep), position
 
 
-def _position_of(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x = m.tensor(a["self"])
-        if a["dim"] is None:
-            x = m.reshape(x, (m.type(x).num_elements,))
-        return m.add(name, x, axis=a["dim"] or 0, keep=a["keepdim"])
-
-    return translate
+def _position_of(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    x = m.tensor(a["self"])
+    if a["dim"] is None:
+        x = m.reshape(x, (m.type(x).num_elements,))
+    return m.add(name, x, axis=a["dim"] or 0, keep=a["keepdim"])
 
 
 for _name in ("max", "min"):
-    rule(f"aten.{_name}.dim")(_with_position(_name))
-    rule(f"aten.arg{_name}.default")(_position_of(f"arg{_name}"))
+    rule(f"aten.{_name}.dim", name=_name)(_with_position)
+    rule(f"aten.arg{_name}.default", name=f"arg{_name}")(_position_of)
 
 
 def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
@@ -84,30 +74,18 @@ def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
     return m.add("div", total, number)
 
 
-def _mean(m: Importer, x: str, a: Mapping[str, Any]) -> str:
-    return m.add("mean", x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
-
-
-@rule("aten.var.correction", "aten.var.dim", "aten.var.default")
-def _var(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _variance(m, m.tensor(a["self"]), a)
-
-
-@rule("aten.var_mean.correction", "aten.var_mean.dim", "aten.var_mean.default")
-def _var_mean(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+@rule("aten.var.correction", "aten.var.dim", "aten.var.default", is_root=False)
+@rule("aten.std.correction", "aten.std.dim", "aten.std.default", is_root=True)
+@rule("aten.var_mean.correction", "aten.var_mean.dim", "aten.var_mean.default", is_root=False)
+@rule("aten.std_mean.correction", "aten.std_mean.dim", "aten.std_mean.default", is_root=True)
+def _spread(m: Importer, a: Mapping[str, Any], fake: Any, *, is_root: bool) -> Imported:
+    """Return variances or deviations, and the means where these are results too."""
     x = m.tensor(a["self"])
-    return _variance(m, x, a), _mean(m, x, a)
-
-
-@rule("aten.std_mean.correction", "aten.std_mean.dim", "aten.std_mean.default")
-def _std_mean(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return m.add("sqrt", _variance(m, x, a)), _mean(m, x, a)
-
-
-@rule("aten.std.correction", "aten.std.dim", "aten.std.default")
-def _std(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sqrt", _variance(m, m.tensor(a["self"]), a))
+    variance = _variance(m, x, a)
+    found = m.add("sqrt", variance) if is_root else variance
+    if not isinstance(fake, tuple | list):
+        return found
+    return found, m.add("mean", x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
 
 
 @rule("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim")
@@ -130,43 +108,24 @@ def _logsumexp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return log_sum_exp(m, x, axes, keep)
 
 
-@rule("aten.cumsum.default")
-def _cumsum(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("cumsum", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
+@rule("aten.cumsum.default", name="cumsum")
+@rule("aten.cumprod.default", name="cumprod")
+@rule("aten.softmax.int", "aten._softmax.default", name="softmax")
+@rule("aten.log_softmax.int", "aten._log_softmax.default", name="log_softmax")
+def _along_axis(m: Importer, a: Mapping[str, Any], fake: Any, *, name: str) -> Imported:
+    return m.add(name, m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
 
 
-@rule("aten.cumprod.default")
-def _cumprod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("cumprod", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
-
-
-@rule("aten.softmax.int", "aten._softmax.default")
-def _softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
-
-
-@rule("aten.log_softmax.int", "aten._log_softmax.default")
-def _log_softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("log_softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
-
-
-def _layer_norm_of(m: Importer, a: Mapping[str, Any]) -> str:
+@rule("aten.layer_norm.default", "aten.native_layer_norm.default")
+def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, num_axes = m.tensor(a["input"]), len(a["normalized_shape"])
     weight, bias = m.value(a["weight"]), m.value(a["bias"])
     if weight is None and bias is not None:
-        return m.add("add", m.add("layernorm", x, eps=a["eps"], num_axes=num_axes), bias)
-    operands = [one for one in (weight, bias) if one is not None]
-    return m.add("layernorm", x, *operands, eps=a["eps"], num_axes=num_axes)
-
-
-@rule("aten.layer_norm.default")
-def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _layer_norm_of(m, a)
-
-
-@rule("aten.native_layer_norm.default")
-def _native_layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _layer_norm_of(m, a), None, None
+        found = m.add("add", m.add("layernorm", x, eps=a["eps"], num_axes=num_axes), bias)
+    else:
+        operands = [one for one in (weight, bias) if one is not None]
+        found = m.add("layernorm", x, *operands, eps=a["eps"], num_axes=num_axes)
+    return (found, None, None) if isinstance(fake, tuple | list) else found
 
 
 @rule("aten.rms_norm.default")
@@ -303,7 +262,8 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.reshape(result, m.type(result).shape[1:]) if alone else result
 
 
-def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
+@rule("dietcode.recurrent.default")
+def _recurrent(m: Importer, a: Mapping[str, Any], fake: Any, cell: str = "") -> Imported:
     """Return the results of a stack of layers, each in one direction or two."""
     if a.get("dropout") and a["train"]:
         raise GraphError("a recurrent layer in training mode; call model.eval() before the export")
@@ -324,7 +284,7 @@ def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
             number = layer * directions + direction
             own = weights[number * each : (number + 1) * each]
             begin = [m.select(one, 0, number) for one in initial]
-            y, *end = m.results("recurrent", x, *begin, *own, cell=cell, reverse=direction == 1)
+            y, *end = m.results("recurrent", x, *begin, *own, cell=cell or a["cell"], reverse=direction == 1)
             outputs.append(y)
             for kept, one in zip(last, end, strict=True):
                 kept.append(m.reshape(one, (1, *m.type(one).shape)))
@@ -335,17 +295,5 @@ def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
     return (x, *ends)
 
 
-@rule("dietcode.recurrent.default")
-def _any_recurrent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _recurrent(m, a, a["cell"])
-
-
-def _recurrent_of(cell: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _recurrent(m, a, cell)
-
-    return translate
-
-
 for _cell in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    rule(f"aten.{_cell}.input")(_recurrent_of(_cell))
+    rule(f"aten.{_cell}.input", cell=_cell)(_recurrent)

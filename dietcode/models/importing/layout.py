@@ -9,7 +9,7 @@ from typing import Any
 from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.sizes import masked
 from dietcode.models.importing.spelled_out import (
     completed,
@@ -213,14 +213,10 @@ def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
 
 
-@rule("aten.index_select.default")
-def _index_select(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("take", m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
-
-
-@rule("aten.gather.default")
-def _gather(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("take_along", m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
+@rule("aten.index_select.default", name="take")
+@rule("aten.gather.default", name="take_along")
+def _taken(m: Importer, a: Mapping[str, Any], fake: Any, *, name: str) -> Imported:
+    return m.add(name, m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
 
 
 @rule("aten.index.Tensor")
@@ -244,15 +240,10 @@ def _index(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.transpose(taken, back)
 
 
-def _triangle(side: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return m.add("triangle", m.tensor(a["self"]), side=side, diagonal=a["diagonal"])
-
-    return translate
-
-
-rule("aten.tril.default")(_triangle("lower"))
-rule("aten.triu.default")(_triangle("upper"))
+@rule("aten.tril.default", side="lower")
+@rule("aten.triu.default", side="upper")
+def _triangle(m: Importer, a: Mapping[str, Any], fake: Any, side: str) -> Imported:
+    return m.add("triangle", m.tensor(a["self"]), side=side, diagonal=a["diagonal"])
 
 
 @rule("aten.topk.default")
@@ -261,16 +252,11 @@ def _topk(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), num=m.extent(a["k"]), largest=a["largest"])
 
 
-@rule("aten.sort.default", "aten.sort.stable")
+@rule("aten.sort.default", "aten.sort.stable", "aten.argsort.default")
 def _sort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
-    return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])
-
-
-@rule("aten.argsort.default")
-def _argsort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])[1]
+    found = m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])
+    return found if isinstance(fake, tuple | list) else found[1]
 
 
 @rule("aten.median.dim", "aten.kthvalue.default")
@@ -304,34 +290,13 @@ def _filled(m: Importer, shape: tuple[Extent, ...], value: Value, fake: Any) -> 
     return m.add("full", shape=shape, value=value, dtype=dtype)
 
 
-@rule("aten.full.default", "aten.new_full.default")
-def _full(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.shape(a["size"]), m.value(a["fill_value"]), fake)
-
-
-@rule("aten.full_like.default")
-def _full_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.type(m.tensor(a["self"])).shape, m.value(a["fill_value"]), fake)
-
-
-@rule("aten.zeros.default", "aten.new_zeros.default", "aten.empty.memory_format", "aten.new_empty.default")
-def _zeros(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.shape(a["size"]), 0, fake)
-
-
-@rule("aten.ones.default", "aten.new_ones.default")
-def _ones(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.shape(a["size"]), 1, fake)
-
-
-@rule("aten.zeros_like.default", "aten.empty_like.default")
-def _zeros_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.type(m.tensor(a["self"])).shape, 0, fake)
-
-
-@rule("aten.ones_like.default")
-def _ones_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _filled(m, m.type(m.tensor(a["self"])).shape, 1, fake)
+@rule("aten.full.default", "aten.new_full.default", "aten.full_like.default")
+@rule("aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default", value=0)
+@rule("aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default", value=0)
+@rule("aten.ones.default", "aten.new_ones.default", "aten.ones_like.default", value=1)
+def _full(m: Importer, a: Mapping[str, Any], fake: Any, value: int | None = None) -> Imported:
+    shape = m.shape(a["size"]) if "size" in a else m.type(m.tensor(a["self"])).shape
+    return _filled(m, shape, m.value(a["fill_value"]) if value is None else value, fake)
 
 
 @rule("aten.scalar_tensor.default")
@@ -356,16 +321,11 @@ def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.cast(whole, dtype)
 
 
-def _extreme_so_far(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x = m.tensor(a["self"])
-        return extreme_so_far(m, name, x, axis_of(a["dim"], m.rank(x)))
-
-    return translate
-
-
-for _name in ("cummax", "cummin"):
-    rule(f"aten.{_name}.default")(_extreme_so_far(_name))
+@rule("aten.cummax.default", name="cummax")
+@rule("aten.cummin.default", name="cummin")
+def _extreme_so_far(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    x = m.tensor(a["self"])
+    return extreme_so_far(m, name, x, axis_of(a["dim"], m.rank(x)))
 
 
 @rule("aten.diagonal.default", "aten.linalg_diagonal.default")

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.spelled_out import (
     clipped,
     elu,
-    hard_sigmoid,
     leaky_relu,
     prelu,
     softplus,
-    towards_zero,
     truncated_quotient,
     truncated_remainder,
 )
 
-_INFINITY = math.inf
 
-
-def _unary(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return m.add(name, m.cast(m.tensor(next(iter(a.values()))), dtype_name(fake.dtype)))
-
-    return translate
+@rule("aten.sgn.default", "aten.sign.default", name="sign")
+@rule("aten.special_erf.default", name="erf")
+def _unary(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    return m.add(name, m.cast(m.tensor(next(iter(a.values()))), dtype_name(fake.dtype)))
 
 
 for _name in (
-    "relu",
-    "silu",
-    "tanh",
-    "sigmoid",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "neg",
-    "abs",
-    "sin",
-    "cos",
-    "atan",
-    "erf",
+    *("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "neg", "abs", "sin", "cos", "atan"),
+    *("erf", "floor", "ceil", "round", "square"),
 ):
-    rule(f"aten.{_name}.default")(_unary(_name))
-for _name in ("floor", "ceil", "round", "square"):
-    rule(f"aten.{_name}.default")(_unary(_name))
-rule("aten.sgn.default", "aten.sign.default")(_unary("sign"))
-rule("aten.special_erf.default")(_unary("erf"))
+    rule(f"aten.{_name}.default", name=_name)(_unary)
 
 
 @rule("aten.gelu.default")
@@ -64,49 +42,18 @@ def _reciprocal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("div", 1.0, m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
 
 
-@rule("aten.trunc.default", "aten.fix.default")
-def _trunc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return towards_zero(m, m.tensor(a["self"]))
-
-
-def _clipped(m: Importer, x: Any, low: Any, high: Any) -> str:
-    return clipped(m, m.tensor(x), m.value(low), m.value(high))
-
-
-@rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default")
-def _clamp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _clipped(m, a["self"], a["min"], a["max"])
-
-
-@rule("aten.clamp_min.default")
-def _clamp_min(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _clipped(m, a["self"], a["min"], None)
-
-
-@rule("aten.clamp_max.default")
-def _clamp_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _clipped(m, a["self"], None, a["max"])
-
-
-@rule("aten.hardtanh.default")
-def _hardtanh(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _clipped(m, a["self"], a["min_val"], a["max_val"])
+@rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", low="min", high="max")
+@rule("aten.clamp_min.default", low="min", high=None)
+@rule("aten.clamp_max.default", low=None, high="max")
+@rule("aten.hardtanh.default", low="min_val", high="max_val")
+def _clamp(m: Importer, a: Mapping[str, Any], fake: Any, *, low: str | None, high: str | None) -> Imported:
+    bounds = (None if name is None else m.value(a[name]) for name in (low, high))
+    return clipped(m, m.tensor(a["self"]), *bounds)
 
 
 @rule("aten.relu6.default")
 def _relu6(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _clipped(m, a["self"], 0.0, 6.0)
-
-
-@rule("aten.hardsigmoid.default")
-def _hardsigmoid(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return hard_sigmoid(m, m.tensor(a["self"]))
-
-
-@rule("aten.hardswish.default")
-def _hardswish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return m.add("mul", x, hard_sigmoid(m, x))
+    return clipped(m, m.tensor(a["self"]), 0.0, 6.0)
 
 
 @rule("aten.leaky_relu.default")
@@ -126,12 +73,6 @@ def _softplus(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return softplus(m, m.tensor(a["self"]))
 
 
-@rule("aten.mish.default")
-def _mish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return m.add("mul", x, m.add("tanh", softplus(m, x)))
-
-
 @rule("aten.prelu.default", "aten._prelu_kernel.default")
 def _prelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, weight = m.tensor(a["self"]), m.tensor(a["weight"])
@@ -140,46 +81,41 @@ def _prelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return prelu(m, x, weight)
 
 
-def _arithmetic(name: str, swapped: bool = False) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        first, second = (m.value(one) for one in list(a.values())[:2])
-        dtype = dtype_name(fake.dtype)
-        first, second = m.cast(first, dtype), m.cast(second, dtype)
-        alpha = a.get("alpha", 1)
-        if alpha != 1 and swapped:
-            first = m.add("mul", first, alpha)
-        elif alpha != 1:
-            second = m.add("mul", second, alpha) if isinstance(second, str) else second * alpha
-        own = f"bit_{name}" if name in ("and", "or", "xor") and dtype != "bool" else name
-        return m.add(own, *((second, first) if swapped else (first, second)))
-
-    return translate
+@rule("aten.rsub.Scalar", "aten.rsub.Tensor", name="sub", swapped=True)
+@rule("aten.floor_divide.default", "aten.floor_divide.Scalar", name="floor_divide")
+@rule("aten.remainder.Tensor", "aten.remainder.Scalar", name="remainder")
+def _arithmetic(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped: bool = False) -> Imported:
+    first, second = (m.value(one) for one in list(a.values())[:2])
+    dtype = dtype_name(fake.dtype)
+    first, second = m.cast(first, dtype), m.cast(second, dtype)
+    alpha = a.get("alpha", 1)
+    if alpha != 1 and swapped:
+        first = m.add("mul", first, alpha)
+    elif alpha != 1:
+        second = m.add("mul", second, alpha) if isinstance(second, str) else second * alpha
+    own = f"bit_{name}" if name in ("and", "or", "xor") and dtype != "bool" else name
+    return m.add(own, *((second, first) if swapped else (first, second)))
 
 
 for _name in ("add", "sub", "mul", "maximum", "minimum"):
-    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"aten.{_name}.default")(_arithmetic(_name))
-rule("aten.rsub.Scalar", "aten.rsub.Tensor")(_arithmetic("sub", swapped=True))
-rule("aten.floor_divide.default", "aten.floor_divide.Scalar")(_arithmetic("floor_divide"))
-rule("aten.remainder.Tensor", "aten.remainder.Scalar")(_arithmetic("remainder"))
+    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"aten.{_name}.default", name=_name)(_arithmetic)
 for _name in ("and", "or", "xor"):
-    rule(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar")(_arithmetic(_name))
-    rule(f"aten.__{_name}__.Tensor", f"aten.__{_name}__.Scalar")(_arithmetic(_name))
+    rule(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar", name=_name)(_arithmetic)
+    rule(f"aten.__{_name}__.Tensor", f"aten.__{_name}__.Scalar", name=_name)(_arithmetic)
 for _name, _short in {"left": "lshift", "right": "rshift"}.items():
     rule(
         *(f"aten.bitwise_{_name}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar")),
         *(f"aten.__{_short}__.{kind}" for kind in ("Tensor", "Scalar")),
-    )(_arithmetic(f"shift_{_name}"))
+        name=f"shift_{_name}",
+    )(_arithmetic)
 
 
-def _logical_of(name: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return m.add(name, *(m.cast(m.tensor(a[key]), "bool") for key in ("self", "other")))
-
-    return translate
+def _logical(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
+    return m.add(name, *(m.cast(m.tensor(a[key]), "bool") for key in ("self", "other")))
 
 
 for _name in ("and", "or", "xor"):
-    rule(f"aten.logical_{_name}.default")(_logical_of(_name))
+    rule(f"aten.logical_{_name}.default", name=_name)(_logical)
 
 
 @rule("aten.logical_not.default", "aten.bitwise_not.default")
@@ -191,14 +127,14 @@ def _not(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def _div(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _arithmetic("div")(m, {"self": a["self"], "other": a["other"]}, fake)
+    return _arithmetic(m, {"self": a["self"], "other": a["other"]}, fake, "div")
 
 
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     pair = {"self": a["self"], "other": a["other"]}
     if a["rounding_mode"] != "trunc":
-        return _arithmetic("floor_divide" if a["rounding_mode"] else "div")(m, pair, fake)
+        return _arithmetic(m, pair, fake, "floor_divide" if a["rounding_mode"] else "div")
     dtype = dtype_name(fake.dtype)
     x, y = (m.cast(m.value(one), dtype) for one in pair.values())
     return truncated_quotient(m, x, y, dtype)
@@ -230,16 +166,13 @@ def _power_of_number(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("pow", m.value(a["self"]), m.cast(m.tensor(a["exponent"]), dtype_name(fake.dtype)))
 
 
-def _comparison(name: str, swapped: bool) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        import torch
+def _comparison(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped: bool) -> Imported:
+    import torch
 
-        fakes = [one.meta["val"] if hasattr(one, "meta") else one for one in (a["self"], a["other"])]
-        dtype = dtype_name(torch.result_type(*fakes))
-        pair = [m.cast(m.value(a[key]), dtype) for key in ("self", "other")]
-        return m.add(name, *(pair[::-1] if swapped else pair))
-
-    return translate
+    fakes = [one.meta["val"] if hasattr(one, "meta") else one for one in (a["self"], a["other"])]
+    dtype = dtype_name(torch.result_type(*fakes))
+    pair = [m.cast(m.value(a[key]), dtype) for key in ("self", "other")]
+    return m.add(name, *(pair[::-1] if swapped else pair))
 
 
 for _word, _name, _swapped in (
@@ -250,7 +183,7 @@ for _word, _name, _swapped in (
     ("eq", "equal", False),
     ("ne", "not_equal", False),
 ):
-    rule(f"aten.{_word}.Tensor", f"aten.{_word}.Scalar")(_comparison(_name, _swapped))
+    rule(f"aten.{_word}.Tensor", f"aten.{_word}.Scalar", name=_name, swapped=_swapped)(_comparison)
 
 
 def _chosen(m: Importer, condition: str, first: Value, second: Value, dtype: str) -> str:
@@ -270,17 +203,6 @@ def _masked_fill(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _chosen(m, condition, m.value(a["value"]), m.tensor(a["self"]), dtype_name(fake.dtype))
 
 
-@rule("aten.isnan.default")
-def _isnan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return m.add("not_equal", x, x)
-
-
-@rule("aten.isinf.default")
-def _isinf(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("equal", m.add("abs", m.tensor(a["self"])), _INFINITY)
-
-
 @rule(
     *("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten.to.other"),
     *("aten.type_as.default", "prims.convert_element_type.default"),
@@ -297,15 +219,12 @@ def _same(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.tensor(next(iter(a.values())))
 
 
-@rule("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
+@rule(
+    *("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
+    "aten.native_dropout.default",
+)
 def _dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["train"] and a["p"] > 0:
         raise GraphError("dropout of a model in training mode; call model.eval() before the export")
-    return m.tensor(a["input"])
-
-
-@rule("aten.native_dropout.default")
-def _native_dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a["train"] and a["p"] > 0:
-        raise GraphError("dropout of a model in training mode; call model.eval() before the export")
-    return m.tensor(a["input"]), None
+    x = m.tensor(a["input"])
+    return (x, None) if isinstance(fake, tuple | list) else x

@@ -8,7 +8,7 @@ from typing import Any
 from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.builder import GraphBuilder
-from dietcode.models.importing.context import Imported, Importer, Rule, rule
+from dietcode.models.importing.context import Imported, Importer, rule
 
 
 def pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
@@ -44,36 +44,23 @@ def _pooled(m: Importer, operator: str, a: Mapping[str, Any], rank: int, **more:
     return m.reshape(x, (*lead, m.type(x).shape[-2], height, width))
 
 
-def _largest(rank: int) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _pooled(m, "max_pool", a, rank)
-
-    return translate
-
-
-def _largest_alone(rank: int) -> Rule:
+def _largest(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Imported:
     """Return the largest elements; a node that reads their positions finds none."""
-
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _pooled(m, "max_pool", a, rank), None
-
-    return translate
+    found = _pooled(m, "max_pool", a, rank)
+    return (found, None) if isinstance(fake, tuple | list) else found
 
 
-def _mean(rank: int) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        if a.get("divisor_override") is not None:
-            raise GraphError("avg_pool with divisor_override; allowed: without")
-        return _pooled(m, "avg_pool", a, rank, count_pads=a["count_include_pad"])
-
-    return translate
+def _mean(m: Importer, a: Mapping[str, Any], fake: Any, rank: int) -> Imported:
+    if a.get("divisor_override") is not None:
+        raise GraphError("avg_pool with divisor_override; allowed: without")
+    return _pooled(m, "avg_pool", a, rank, count_pads=a["count_include_pad"])
 
 
 for _rank in (1, 2, 3):
-    rule(f"aten.max_pool{_rank}d.default")(_largest(_rank))
-    rule(f"aten.avg_pool{_rank}d.default")(_mean(_rank))
+    rule(f"aten.avg_pool{_rank}d.default", rank=_rank)(_mean)
+    rule(f"aten.max_pool{_rank}d.default", rank=_rank)(_largest)
     if _rank > 1:
-        rule(f"aten.max_pool{_rank}d_with_indices.default")(_largest_alone(_rank))
+        rule(f"aten.max_pool{_rank}d_with_indices.default", rank=_rank)(_largest)
 
 
 def adaptive_pool(b: GraphBuilder, x: str, sizes: Sequence[Extent], reduction: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide
 from dietcode.graph.tensor_type import GraphError, axis_of
-from dietcode.models.importing.context import Imported, Importer, Rule, rule
+from dietcode.models.importing.context import Imported, Importer, rule
 from dietcode.models.importing.resampled import (
     TransposedConvolution,
     interpolated,
@@ -21,32 +21,24 @@ from dietcode.models.importing.resampled import (
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def _interpolation(rank: int) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x, scales = m.tensor(a["input"]), a["scale_factors"] or [None] * rank
-        for axis, (size, scale) in enumerate(zip(fake.shape[2:], scales, strict=True), start=2):
-            x = interpolated(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
-        return x
-
-    return translate
-
-
-rule("aten.upsample_linear1d.vec")(_interpolation(1))
-rule("aten.upsample_bilinear2d.vec")(_interpolation(2))
-rule("aten.upsample_trilinear3d.vec")(_interpolation(3))
+@rule("aten.upsample_linear1d.vec", rank=1)
+@rule("aten.upsample_bilinear2d.vec", rank=2)
+@rule("aten.upsample_trilinear3d.vec", rank=3)
+def _interpolation(m: Importer, a: Mapping[str, Any], fake: Any, rank: int) -> Imported:
+    x, scales = m.tensor(a["input"]), a["scale_factors"] or [None] * rank
+    for axis, (size, scale) in enumerate(zip(fake.shape[2:], scales, strict=True), start=2):
+        x = interpolated(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
+    return x
 
 
-def _nearest(rank: int, centred: bool) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        scales = a["scale_factors"] or [None] * rank
-        return nearest(m, m.tensor(a["input"]), m.symbols_shape(fake.shape), scales, centred)
-
-    return translate
+def _nearest(m: Importer, a: Mapping[str, Any], fake: Any, rank: int, centred: bool) -> Imported:
+    scales = a["scale_factors"] or [None] * rank
+    return nearest(m, m.tensor(a["input"]), m.symbols_shape(fake.shape), scales, centred)
 
 
 for _rank in (1, 2, 3):
-    rule(f"aten.upsample_nearest{_rank}d.vec")(_nearest(_rank, False))
-    rule(f"aten._upsample_nearest_exact{_rank}d.vec")(_nearest(_rank, True))
+    rule(f"aten.upsample_nearest{_rank}d.vec", rank=_rank, centred=False)(_nearest)
+    rule(f"aten._upsample_nearest_exact{_rank}d.vec", rank=_rank, centred=True)(_nearest)
 
 
 @rule("aten.constant_pad_nd.default", "aten.pad.default")
@@ -75,15 +67,12 @@ def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[Extent, Extent]], 
     return x
 
 
-def _pad_of(mode: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(m, a["padding"]), mode)
-
-    return translate
+def _pad_of(m: Importer, a: Mapping[str, Any], fake: Any, mode: str) -> Imported:
+    return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(m, a["padding"]), mode)
 
 
 for _word, _mode in {"reflection": "reflect", "replication": "edge"}.items():
-    rule(*(f"aten.{_word}_pad{rank}d.default" for rank in (1, 2, 3)))(_pad_of(_mode))
+    rule(*(f"aten.{_word}_pad{rank}d.default" for rank in (1, 2, 3)), mode=_mode)(_pad_of)
 
 
 @rule("aten.unfold.default")

@@ -7,7 +7,7 @@ from typing import Any
 
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.spelled_out import flattened
 
 _MOST_ROWS = 4096
@@ -15,30 +15,20 @@ _CONCAT = 64  # operands of one concat
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 
 
-def _along(m: Importer, a: Mapping[str, Any], source: str, by: str) -> str:
+@rule("aten.scatter.src", "aten.scatter.value", by="set")
+@rule("aten.scatter_add.default", by="add")
+def _along(m: Importer, a: Mapping[str, Any], fake: Any, *, by: str) -> Imported:
     """Return a tensor with elements at positions along an axis changed, a position for each."""
     x, positions = m.tensor(a["self"]), m.tensor(a["index"])
+    if "value" in a:
+        shape, dtype = m.type(positions).shape, m.type(x).dtype
+        source = m.add("full", shape=shape, value=m.value(a["value"]), dtype=dtype)
+    else:
+        source = m.tensor(a["src"])
     for axis, size in enumerate(m.type(positions).shape):  # there may be more elements than positions
         source = m.slice(source, axis, 0, size)
     axis = axis_of(a["dim"], m.rank(x))
     return m.add("scatter_along", x, positions, source, axis=axis, by=by)
-
-
-@rule("aten.scatter.src")
-def _scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _along(m, a, m.tensor(a["src"]), "set")
-
-
-@rule("aten.scatter.value")
-def _scatter_value(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, shape = m.tensor(a["self"]), m.type(m.tensor(a["index"])).shape
-    source = m.add("full", shape=shape, value=m.value(a["value"]), dtype=m.type(x).dtype)
-    return _along(m, a, source, "set")
-
-
-@rule("aten.scatter_add.default")
-def _scatter_add(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _along(m, a, m.tensor(a["src"]), "add")
 
 
 @rule("aten.scatter_reduce.two", "aten.scatter.reduce")
@@ -48,10 +38,12 @@ def _scatter_reduce(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
             f"scatter_reduce with {a['reduce']}, include_self={a.get('include_self')}; "
             "allowed: sum, prod, amax, amin with include_self"
         )
-    return _along(m, a, m.tensor(a["src"]), _REDUCTIONS[a["reduce"]])
+    return _along(m, a, fake, by=_REDUCTIONS[a["reduce"]])
 
 
-def _rows(m: Importer, a: Mapping[str, Any], by: str) -> str:
+@rule("aten.index_add.default", by="add")
+@rule("aten.index_copy.default", by="set")
+def _rows(m: Importer, a: Mapping[str, Any], fake: Any, *, by: str) -> Imported:
     """Return a tensor with whole slices at positions along an axis changed."""
     x, positions, source = (m.tensor(a[key]) for key in ("self", "index", "source"))
     axis = axis_of(a["dim"], m.rank(x))
@@ -61,16 +53,6 @@ def _rows(m: Importer, a: Mapping[str, Any], by: str) -> str:
     front = m.transpose(x, order)
     changed = m.add("scatter_points", front, m.transpose(source, order), positions, by=by)
     return m.transpose(changed, [order.index(k) for k in range(len(order))])
-
-
-@rule("aten.index_add.default")
-def _index_add(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _rows(m, a, "add")
-
-
-@rule("aten.index_copy.default")
-def _index_copy(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _rows(m, a, "set")
 
 
 @rule("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -128,26 +110,23 @@ def _put_where(m: Importer, x: str, mask: str, source: str, add: bool) -> str:
     return m.add("where", wide, kept, x, dtype=type_.dtype)
 
 
-def _triangle_positions(lower: bool) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        rows, columns, offset = a["row"], a["col"], a["offset"]
-        if not all(isinstance(one, int) for one in (rows, columns, offset)) or rows > _MOST_ROWS:
-            raise GraphError(
-                f"{rows} rows and {columns} columns; allowed: constants, up to {_MOST_ROWS} rows"
-            )
-        pieces: tuple[list[str], list[str]] = ([], [])
-        for row in range(rows):
-            first = 0 if lower else max(0, row + offset)
-            last = min(columns, row + offset + 1) if lower else columns
-            if last > first:
-                pieces[0].append(m.add("full", shape=(last - first,), value=row, dtype="int64"))
-                pieces[1].append(m.add("arange", start=Extent.of(first), stop=Extent.of(last)))
-        if not pieces[0]:
-            return m.add("full", shape=(2, 0), value=0, dtype="int64")
-        joined = [m.reshape(_joined(m, one), (1, fake.shape[1])) for one in pieces]
-        return m.cast(m.add("concat", *joined, axis=0), dtype_name(fake.dtype))
-
-    return translate
+@rule("aten.tril_indices.default", lower=True)
+@rule("aten.triu_indices.default", lower=False)
+def _triangle_positions(m: Importer, a: Mapping[str, Any], fake: Any, lower: bool) -> Imported:
+    rows, columns, offset = a["row"], a["col"], a["offset"]
+    if not all(isinstance(one, int) for one in (rows, columns, offset)) or rows > _MOST_ROWS:
+        raise GraphError(f"{rows} rows and {columns} columns; allowed: constants, up to {_MOST_ROWS} rows")
+    pieces: tuple[list[str], list[str]] = ([], [])
+    for row in range(rows):
+        first = 0 if lower else max(0, row + offset)
+        last = min(columns, row + offset + 1) if lower else columns
+        if last > first:
+            pieces[0].append(m.add("full", shape=(last - first,), value=row, dtype="int64"))
+            pieces[1].append(m.add("arange", start=Extent.of(first), stop=Extent.of(last)))
+    if not pieces[0]:
+        return m.add("full", shape=(2, 0), value=0, dtype="int64")
+    joined = [m.reshape(_joined(m, one), (1, fake.shape[1])) for one in pieces]
+    return m.cast(m.add("concat", *joined, axis=0), dtype_name(fake.dtype))
 
 
 def _joined(m: Importer, pieces: Sequence[str]) -> str:
@@ -155,10 +134,6 @@ def _joined(m: Importer, pieces: Sequence[str]) -> str:
         groups = [pieces[k : k + _CONCAT] for k in range(0, len(pieces), _CONCAT)]
         pieces = [one[0] if len(one) == 1 else m.add("concat", *one, axis=0) for one in groups]
     return pieces[0]
-
-
-rule("aten.tril_indices.default")(_triangle_positions(lower=True))
-rule("aten.triu_indices.default")(_triangle_positions(lower=False))
 
 
 @rule("aten.copy.default")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import reduce
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.builder import GraphBuilder
@@ -65,6 +64,11 @@ def hard_sigmoid(b: GraphBuilder, x: str) -> str:
     return b.add("mul", b.add("clip", b.add("add", x, 3.0), low=0.0, high=6.0), 1.0 / 6.0)
 
 
+def hard_swish(b: GraphBuilder, x: str) -> str:
+    """Return x times its hard sigmoid."""
+    return b.add("mul", x, hard_sigmoid(b, x))
+
+
 def leaky_relu(b: GraphBuilder, x: str, slope: float) -> str:
     """Return x, and below 0 a multiple of it."""
     return b.add("add", b.add("relu", x), b.add("mul", b.add("minimum", x, 0.0), float(slope)))
@@ -84,6 +88,26 @@ def softplus(b: GraphBuilder, x: str) -> str:
     """Return ``log(1 + exp(x))`` as ``max(x, 0) + log(1 + exp(-|x|))``, which overflows nowhere."""
     small = b.add("exp", b.add("neg", b.add("abs", x)))
     return b.add("add", b.add("relu", x), b.add("log", b.add("add", small, 1.0)))
+
+
+def mish(b: GraphBuilder, x: str) -> str:
+    """Return ``x · tanh(log(1 + exp(x)))``."""
+    return b.add("mul", x, b.add("tanh", softplus(b, x)))
+
+
+def tangent(b: GraphBuilder, x: str) -> str:
+    """Return tangents of angles."""
+    return b.add("div", b.add("sin", x), b.add("cos", x))
+
+
+def is_nan(b: GraphBuilder, x: str) -> str:
+    """Return where elements are no numbers: those differ from themselves."""
+    return b.add("not_equal", x, x)
+
+
+def is_infinite(b: GraphBuilder, x: str) -> str:
+    """Return where elements are infinite."""
+    return b.add("equal", b.add("abs", x), math.inf)
 
 
 def prelu(b: GraphBuilder, x: str, weight: str) -> str:
@@ -163,14 +187,14 @@ def group_norm(b: GraphBuilder, x: str, groups: int, weight: Value, bias: Value,
 
 def completed(total: Extent, sizes: Sequence[Extent | None]) -> tuple[Extent, ...]:
     """Return sizes with None replaced by what is left of all elements."""
-    rest = reduce(lambda one, other: one * other, (one for one in sizes if one is not None), ONE)
+    rest = product_of(one for one in sizes if one is not None)
     return tuple(floor_divide(total, rest) if one is None else one for one in sizes)
 
 
 def flattened(b: GraphBuilder, x: str, first: int, last: int) -> str:
     """Return x with its axes from `first` to `last` as one."""
     shape = b.type(x).shape
-    middle = reduce(lambda one, other: one * other, shape[first : last + 1], ONE)
+    middle = product_of(shape[first : last + 1])
     return b.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
 
 

@@ -8,9 +8,8 @@ does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
-from dietcode.graph.extent import ONE
+from dietcode.graph.extent import ONE, product_of
 from dietcode.graph.graph import Node, Value
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
 
@@ -177,7 +176,7 @@ def flattened(r: Rewriter, node: Node) -> str | None:
     if merged is None or twin is None:
         return None
     shape = r.type(twin).shape
-    positions = reduce(lambda a, b: a * b, shape[1:-1], ONE)
+    positions = product_of(shape[1:-1])
     if merged.attributes["shape"] != (shape[0], shape[-1], positions):
         return None
     return r.reshape(twin, (shape[0], positions, shape[-1]))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Node, Value
 from dietcode.models.block_builder import POINTWISE
 from dietcode.models.rewriting.dense import is_matrix
@@ -165,7 +164,7 @@ def _of_part(r: Rewriter, before: Node, axis: int, bounds: Mapping[str, Any]) ->
             within = axis - begin
             if any(one != ONE for one in own[:within]):
                 return None
-            width = reduce(lambda a, b: a * b, own[within + 1 :], ONE)
+            width = product_of(own[within + 1 :])
             start = bounds["start"] * width
             inner = _again(
                 r, sliced, r.add("slice", source, axis=position, start=start, stop=start + width, step=1)

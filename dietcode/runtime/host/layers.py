@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,23 +17,18 @@ def _axes(x: Array, attributes: Attributes) -> tuple[int, ...]:
     return tuple(attributes["axes"]) or tuple(range(x.ndim))
 
 
-def _reduction(function: Callable[..., Any], keeps_dtype: bool) -> Callable[..., Results]:
-    def compute(operands: Operands, attributes: Attributes) -> Results:
-        x = operands[0]
-        # NumPy adds small whole numbers up in larger ones.
-        options = {"dtype": x.dtype} if keeps_dtype else {}
-        found = function(x, axis=_axes(x, attributes), keepdims=attributes["keep"], **options)
-        return (np.asarray(found).astype(x.dtype, copy=False),)
-
-    return compute
+def _reduction(
+    function: Callable[..., Any], adds_up: bool, operands: Operands, attributes: Attributes
+) -> Results:
+    x = operands[0]
+    options = {"dtype": x.dtype} if adds_up else {}  # NumPy adds small whole numbers up in larger ones
+    found = function(x, axis=_axes(x, attributes), keepdims=attributes["keep"], **options)
+    return (np.asarray(found).astype(x.dtype, copy=False),)
 
 
-def _position(function: Callable[..., Any]) -> Callable[..., Results]:
-    def compute(operands: Operands, attributes: Attributes) -> Results:
-        found = function(operands[0], axis=attributes["axis"], keepdims=attributes["keep"])
-        return (np.asarray(found).astype(np.int64, copy=False),)
-
-    return compute
+def _position(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    found = function(operands[0], axis=attributes["axis"], keepdims=attributes["keep"])
+    return (np.asarray(found).astype(np.int64, copy=False),)
 
 
 def _softmax(operands: Operands, attributes: Attributes) -> Results:
@@ -47,12 +43,9 @@ def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
     return (lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True)),)
 
 
-def _accumulated(function: Callable[..., Any]) -> Callable[..., Results]:
-    def compute(operands: Operands, attributes: Attributes) -> Results:
-        x = operands[0]
-        return (function(x, axis=attributes["axis"], dtype=x.dtype),)
-
-    return compute
+def _accumulated(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    x = operands[0]
+    return (function(x, axis=attributes["axis"], dtype=x.dtype),)
 
 
 def _scaled(x: Array, rest: Sequence[Any]) -> Array:
@@ -176,21 +169,21 @@ def _recurrence(operands: Operands, attributes: Attributes) -> Results:
 
 
 _FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
-    "sum": _reduction(np.sum, True),
-    "mean": _reduction(np.mean, True),
-    "prod": _reduction(np.prod, True),
-    "max": _reduction(np.max, False),
-    "min": _reduction(np.min, False),
-    "any": _reduction(np.any, False),
-    "all": _reduction(np.all, False),
-    "argmax": _position(np.argmax),
-    "argmin": _position(np.argmin),
+    "sum": partial(_reduction, np.sum, True),
+    "mean": partial(_reduction, np.mean, True),
+    "prod": partial(_reduction, np.prod, True),
+    "max": partial(_reduction, np.max, False),
+    "min": partial(_reduction, np.min, False),
+    "any": partial(_reduction, np.any, False),
+    "all": partial(_reduction, np.all, False),
+    "argmax": partial(_position, np.argmax),
+    "argmin": partial(_position, np.argmin),
     "softmax": _softmax,
     "log_softmax": _log_softmax,
-    "cumsum": _accumulated(np.cumsum),
-    "cumprod": _accumulated(np.cumprod),
-    "cummax": _accumulated(np.maximum.accumulate),
-    "cummin": _accumulated(np.minimum.accumulate),
+    "cumsum": partial(_accumulated, np.cumsum),
+    "cumprod": partial(_accumulated, np.cumprod),
+    "cummax": partial(_accumulated, np.maximum.accumulate),
+    "cummin": partial(_accumulated, np.minimum.accumulate),
     "layernorm": _layernorm,
     "rmsnorm": _rmsnorm,
     "matmul": _matmul,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,11 +44,8 @@ def of_one_dtype(operands: Operands) -> list[Array]:
     return [as_dtype(one, dtype) for one in operands]
 
 
-def _ufunc(ufunc: Callable[..., Any]) -> Writer:
-    def write(operands: Operands, attributes: Attributes, out: Array) -> None:
-        ufunc(*of_one_dtype(operands), out=out)
-
-    return write
+def _ufunc(ufunc: Callable[..., Any], operands: Operands, attributes: Attributes, out: Array) -> None:
+    ufunc(*of_one_dtype(operands), out=out)
 
 
 def _relu(operands: Operands, attributes: Attributes, out: Array) -> None:
@@ -93,7 +91,7 @@ def _where(operands: Operands, attributes: Attributes, out: Array) -> None:
 
 _WRITERS: dict[str, Writer] = {
     **{
-        name: _ufunc(ufunc)
+        name: partial(_ufunc, ufunc)
         for name, ufunc in {
             "neg": np.negative,
             "abs": np.absolute,

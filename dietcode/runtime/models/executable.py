@@ -20,10 +20,10 @@ or one of `dietcode.runtime.models.flow`, with steps within it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from dietcode.errors import LibraryError
 from dietcode.graph.extent import Extent, parse_extent
@@ -33,6 +33,7 @@ from dietcode.runtime.models.flow import BranchStep, LoopStep, all_steps, read_f
 from dietcode.workload.text import one_line
 
 FORMAT = "dietcode-model/1"
+T = TypeVar("T")
 ALIGNMENT = 64  # of storages, in bytes
 VIEW_OPERATORS = ("reshape", "transpose", "expand", "slice")
 
@@ -166,15 +167,37 @@ def read_executable(data: Mapping[str, Any]) -> Executable:
     LibraryError
         The data are of another format, or describe none.
     """
-    if data.get("format") != FORMAT:
-        raise LibraryError(
-            f"model.json: format {str(data.get('format'))[:40]!r}; this version reads {FORMAT}"
-        )
+    return read_described(data, "model", FORMAT, _read)
+
+
+def read_described(
+    data: Mapping[str, Any], what: str, form: str, read: Callable[[Mapping[str, Any]], T]
+) -> T:
+    """Return what a bundle's file describes.
+
+    Parameters
+    ----------
+    data : mapping
+    what : str
+        ``model`` of ``model.json``, and so on.
+    form : str
+        The only format that is read.
+    read : callable
+        Raises ValueError, or what misshapen data raise, for what is none.
+
+    Raises
+    ------
+    LibraryError
+        The data are of another format, or describe none.
+    """
+    if data.get("format") != form:
+        given = str(data.get("format"))[:40]
+        raise LibraryError(f"{what}.json: format {given!r}; this version reads {form}")
     try:
-        return _read(data)
+        return read(data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"model.json: describes no model: {one_line(what, 120)}") from error
+        wrong = one_line(f"{type(error).__name__}: {error}", 160)
+        raise LibraryError(f"{what}.json: describes no {what}: {wrong}") from error
 
 
 def _read(data: Mapping[str, Any]) -> Executable:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from dietcode.errors import LibraryError
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.library import Library
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import (
     BUNDLE_FORMAT,
@@ -57,6 +58,9 @@ class Described(Protocol):
 
     @property
     def digests(self) -> Sequence[str]: ...
+
+
+D = TypeVar("D", bound=Described)
 
 
 def read_bundle(
@@ -175,34 +179,45 @@ def library_folder(folder: Path, digest: str) -> Path:
     return folder / LIBRARIES / digest
 
 
-def load_model(
-    folder: Path,
-    weights: Path | None,
-    num_threads: int | None,
-    threads: str | None,
-    require_signature: bool | None = None,
-) -> Model:
-    """Load a bundle.
+def open_bundle(
+    folder: Path, kind: tuple[str, str], read: Callable[[Mapping[str, Any]], D], options: LoadOptions
+) -> tuple[dict[str, Any], D, dict[str, Library]]:
+    """Return a bundle's manifest, what it describes, and the libraries that it calls, by digest.
 
     Parameters
     ----------
-    weights : Path, optional
-        A file of weights; by default the bundle's own.
-    num_threads, threads, require_signature
-        As `dietcode.load` has them.
+    folder : Path
+    kind : (str, str)
+        As `read_bundle` has it.
+    read : callable
+        Returns what the file that describes it says.
+    options : LoadOptions
+
+    Raises
+    ------
+    LibraryError, TargetError
+        As for a library.
+    """
+    content = signed_manifest(folder, is_required(options.require_signature))
+    manifest = read_bundle(folder, kind, content, is_loaded=True)
+    path = folder / kind[1]
+    described = read(read_listed(folder, manifest, kind[1]))
+    libraries = load_libraries(path, described, manifest, options.num_threads, options.threads)
+    return manifest, described, libraries
+
+
+def load_model(folder: Path, options: LoadOptions) -> Model:
+    """Load the bundle of a model.
 
     Raises
     ------
     LibraryError, TargetError
         As for a library; or the weights are missing, or not those of the model.
     """
-    content = signed_manifest(folder, is_required(require_signature))
-    manifest = read_bundle(folder, content=content, is_loaded=True)
-    executable = read_executable(read_listed(folder, manifest, MODEL))
-    libraries = load_libraries(folder / MODEL, executable, manifest, num_threads, threads)
-    alone, beside = load_kernels(executable, libraries, weights or folder / WEIGHTS)
+    manifest, executable, libraries = open_bundle(folder, (BUNDLE_FORMAT, MODEL), read_executable, options)
+    alone, beside = load_kernels(executable, libraries, options.weights or folder / WEIGHTS)
     try:
-        return Model(folder, manifest, executable, alone, beside, weights)
+        return Model(folder, manifest, executable, alone, beside, options.weights)
     except ValueError as error:
         raise LibraryError(f"{folder / MODEL}: {error}") from error
 

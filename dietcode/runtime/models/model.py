@@ -15,7 +15,7 @@ import numpy as np
 from dietcode.errors import DietCodeError, LibraryError, TensorError
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.manifest import REPORT, read_json, sha256_file
+from dietcode.runtime.manifest import sha256_file
 from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
 from dietcode.runtime.models.kernels import Kernels
@@ -107,11 +107,6 @@ class Model(Reopened):
         inputs = ", ".join(f"{name}: {type_}" for name, type_ in self.executable.inputs.items())
         ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self.executable.ranges.items())
         return f"<dietcode.Model {self.executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Everything ``dietcode inspect`` shows."""
-        return read_json(self.folder / REPORT)
 
     def __call__(self, *positional: Any, **keyword: Any) -> Any:
         """Run the model.

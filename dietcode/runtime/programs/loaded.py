@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from dietcode.errors import ProgramError, ShapeError
-from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.programs.failures import FAILURE_WORDS, failure_of
 from dietcode.runtime.programs.instances import InstanceEncoder, Integers
@@ -88,11 +87,6 @@ class LoadedProgram(Reopened):
         counts = {"parameter": entry.parameters, "function": len(own.functions), "block": len(own.blocks)}
         said = ", ".join(counted(number, noun) for noun, number in counts.items())
         return f"<dietcode.LoadedProgram {own.name}: {said}; up to {own.max_rows} rows>"
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Everything ``dietcode inspect`` shows."""
-        return read_json(self.folder / REPORT)
 
     def __call__(
         self, instances: Iterable[Any], *, errors: Literal["raise", "return"] = "raise"

@@ -7,48 +7,19 @@ from pathlib import Path
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import PROGRAM, PROGRAM_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import (
-    load_kernels,
-    load_libraries,
-    lookups,
-    read_bundle,
-    read_listed,
-)
+from dietcode.runtime.models.loading import load_kernels, lookups, open_bundle
 from dietcode.runtime.programs.loaded import LoadedProgram
 from dietcode.runtime.programs.plan import BlockPlan, ProgramPlan, read_program
 from dietcode.runtime.recursion.moves import MoveStep
-from dietcode.runtime.signed import is_required, signed_manifest
 
 
-def load_program(
-    folder: Path,
-    weights: Path | None,
-    num_threads: int | None,
-    threads: str | None,
-    require_signature: bool | None = None,
-) -> LoadedProgram:
-    """Load the bundle of a program.
-
-    Parameters
-    ----------
-    folder : Path
-    weights : Path, optional
-        A file of weights; by default the bundle's own.
-    num_threads, threads, require_signature
-        As `dietcode.load` has them.
-
-    Raises
-    ------
-    LibraryError, TargetError
-        As for a model.
-    """
-    content = signed_manifest(folder, is_required(require_signature))
-    manifest = read_bundle(folder, (PROGRAM_FORMAT, PROGRAM), content, is_loaded=True)
+def load_program(folder: Path, options: LoadOptions) -> LoadedProgram:
+    """Load the bundle of a program; errors as for a model."""
+    manifest, plan, libraries = open_bundle(folder, (PROGRAM_FORMAT, PROGRAM), read_program, options)
     path = folder / PROGRAM
-    plan = read_program(read_listed(folder, manifest, PROGRAM))
-    libraries = load_libraries(path, plan, manifest, num_threads, threads)
     limits: dict[tuple[int, int], int] = {}
     for number, block in enumerate(plan.blocks):
         for step in block.steps:
@@ -56,7 +27,7 @@ def load_program(
                 _check_ranges(path, plan, block, step, libraries[step.digest])
         for operand, rows in tables_of_ids(path, plan, block, libraries):
             limits[number, operand] = min(rows, limits.get((number, operand), rows))
-    kernels = load_kernels(plan, libraries, weights or folder / WEIGHTS)
+    kernels = load_kernels(plan, libraries, options.weights or folder / WEIGHTS)
     return LoadedProgram(folder, manifest, plan, kernels, limits)
 
 

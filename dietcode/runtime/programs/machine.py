@@ -5,25 +5,23 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import LibraryError
-from dietcode.runtime.loop_buffers import LoopBuffers
-from dietcode.runtime.models.executable import KernelStep, TensorRead
+from dietcode.runtime.models.executable import TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.native_loops import (
     WHOLE,
-    LoopCall,
-    LoopMove,
     LoopTensor,
     address_of,
     loop_function,
     program_integers,
 )
-from dietcode.runtime.programs.plan import BlockPlan, ProgramPlan, is_number, linear, row_bytes
-from dietcode.runtime.recursion.moves import MoveStep
+from dietcode.runtime.programs.plan import ProgramPlan, is_number, linear, row_bytes
+from dietcode.runtime.recursion.loop_buffers import LoopBuffers
 
 # As the machine numbers kinds of values.
 NONE, BOOL, INT, FLOAT, TEXT, TUPLE, LIST, RECORD, TENSOR = range(9)
@@ -51,11 +49,13 @@ class NativeMachine(LoopBuffers):
     """
 
     def __init__(self, plan: ProgramPlan, kernels: Kernels, id_limits: Mapping[tuple[int, int], int]) -> None:
-        super().__init__(kernels)
+        super().__init__(
+            kernels, lambda n, name: plan.blocks[n].rules[name], partial(linear, max_rows=plan.max_rows)
+        )
         self._plan = plan
         self._buffers: dict[tuple[int, str], int] = {}
         try:
-            phases = [[self._step(n, one) for one in block.steps] for n, block in enumerate(plan.blocks)]
+            phases = [[self._loop_step(n, one) for one in block.steps] for n, block in enumerate(plan.blocks)]
             blocks = [n for number in range(len(plan.blocks)) for n in self._block(number, id_limits)]
             program = program_integers(self._num_buffers, phases)
             machine = array("q", self._integers(blocks))
@@ -96,12 +96,8 @@ class NativeMachine(LoopBuffers):
         for type_, name in zip(block.results, block.outputs, strict=True):
             found += [type_, self._buffer(number, name)]
         for name in block.temporaries:
-            found += [self._buffer(number, name), self._row_bytes(block, name)]
+            found += [self._buffer(number, name), block.rules[name].row_bytes]
         return found
-
-    def _row_bytes(self, block: BlockPlan, name: str) -> int:
-        rule = block.rules[name]
-        return rule.row_elements * np.dtype(rule.dtype).itemsize
 
     def _buffer(self, block: int, name: str) -> int:
         number = self._buffers.get((block, name))
@@ -110,41 +106,10 @@ class NativeMachine(LoopBuffers):
             self._num_buffers += 1
         return number
 
-    def _step(self, block: int, step: KernelStep | MoveStep) -> LoopCall | LoopMove:
-        if isinstance(step, MoveStep):
-            return self._move(block, step)
-        names, variables = self._kernels.orders[step.digest]
-        tensors = [self._argument(block, step, name) for name in names]
-        tensors += [self._tensor(block, one) for one in step.results]
-        values = [linear(step.variables[name], self._plan.max_rows) for name in variables]
-        return LoopCall(self._kernels.run[step.digest], tensors, values)
-
-    def _move(self, block: int, step: MoveStep) -> LoopMove:
-        plan = self._plan.blocks[block]
-        source, source_bytes = None, 0
-        constant = self._kernels.constants.get(step.source or "")
-        if constant is not None:
-            source = self._constant(address_of(constant), constant.dtype, constant.shape)
-            source_bytes = constant[:1].nbytes if step.positions else 0
-        elif step.source is not None:
-            source = self._tensor(block, TensorRead(step.source, plan.rules[step.source].whole))
-            source_bytes = self._row_bytes(plan, step.source)
-        positions = step.positions and self._tensor(
-            block, TensorRead(step.positions, plan.rules[step.positions].whole)
-        )
-        target = self._tensor(block, TensorRead(step.value, plan.rules[step.value].whole))
-        begins = step.read[0], step.written[0]
-        row_bytes_of_both = source_bytes, self._row_bytes(plan, step.value)
-        return LoopMove(target, source, positions or None, step.axes, begins, row_bytes_of_both, step.filler)
-
-    def _argument(self, block: int, step: KernelStep, name: str) -> LoopTensor:
-        held = self._held(step, name)
-        return self._tensor(block, step.arguments[name]) if held is None else held
-
-    def _tensor(self, block: int, read: TensorRead) -> LoopTensor:
-        rule = self._plan.blocks[block].rules[read.value]
-        shape = tuple(linear(extent, self._plan.max_rows) for extent in read.shape)
-        return LoopTensor(self._buffer(block, read.value), np.dtype(rule.dtype), shape, WHOLE)
+    def _tensor(self, group: int, read: TensorRead) -> LoopTensor:
+        shape = tuple(map(self._linear, read.shape))
+        dtype = np.dtype(self._rule(group, read.value).dtype)
+        return LoopTensor(self._buffer(group, read.value), dtype, shape, WHOLE)
 
 
 def _lookup_words(plan: ProgramPlan, pairs: Sequence[tuple[int, int]]) -> list[int]:

@@ -30,21 +30,26 @@ from functools import cached_property
 from keyword import iskeyword
 from typing import Any
 
-from dietcode.errors import LibraryError
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import Extent, product_of
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.models.executable import (
     HostStep,
     KernelStep,
     TensorRead,
-    read_kernel_steps,
+    read_described,
     read_load,
     read_types,
 )
 from dietcode.runtime.programs.code import FunctionCode, Surroundings, read_function, whole
-from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
-from dietcode.runtime.recursion.plan import ReadingRule, written_by
-from dietcode.workload.text import one_line
+from dietcode.runtime.recursion.moves import MoveStep, check_move
+from dietcode.runtime.recursion.rows import (
+    ReadingRule,
+    RowDescription,
+    RowStep,
+    read_row_step,
+    reads_by,
+    written_by,
+)
 
 FORMAT = "dietcode-program/1"
 _ROWS, _TABLE = Extent.of("B"), Extent.of("T")
@@ -76,7 +81,7 @@ class BlockPlan:
     max_batch: int
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    steps: tuple[KernelStep | MoveStep, ...]
+    steps: tuple[RowStep, ...]
     rules: dict[str, ReadingRule]
 
     @cached_property
@@ -98,7 +103,7 @@ class BlockPlan:
 
 
 @dataclass(frozen=True)
-class ProgramPlan:
+class ProgramPlan(RowDescription):
     """A program as the runtime takes it."""
 
     name: str
@@ -116,32 +121,15 @@ class ProgramPlan:
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
 
-    @cached_property
-    def all_steps(self) -> tuple[KernelStep, ...]:
-        """The calls of kernels of all blocks."""
-        steps = (step for block in self.blocks for step in block.steps)
-        return tuple(step for step in steps if isinstance(step, KernelStep))
+    @property
+    def groups(self) -> tuple[tuple[RowStep, ...], ...]:
+        """The steps of each block."""
+        return tuple(block.steps for block in self.blocks)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The constants that are read as they lie, though no kernel does."""
-        moves = [one for block in self.blocks for one in block.steps if isinstance(one, MoveStep)]
-        read = {name for one in moves for name in one.reads} | {name for name, _ in self.tensors}
-        return tuple(sorted(read & self.constant_names))
-
-    @property
-    def digests(self) -> list[str]:
-        """The libraries that it calls, each once."""
-        return list(dict.fromkeys(step.digest for step in self.all_steps))
-
-    @cached_property
-    def constant_names(self) -> frozenset[str]:
-        """The weights, and what follows from them alone."""
-        return frozenset({*self.weights, *(name for step in self.load for name in step.results)})
-
-    def constant_type(self, name: str) -> TensorType:
-        """Return the type of a weight, or of what follows from weights."""
-        return self.weights[name] if name in self.weights else self.values[name]
+        return tuple(sorted({*super().outputs, *(name for name, _ in self.tensors)}))
 
     @property
     def changes(self) -> bool:
@@ -157,14 +145,7 @@ def read_program(data: Mapping[str, Any]) -> ProgramPlan:
     LibraryError
         The data are of another format, or describe none.
     """
-    if data.get("format") != FORMAT:
-        given = str(data.get("format"))[:40]
-        raise LibraryError(f"program.json: format {given!r}; this version reads {FORMAT}")
-    try:
-        return _read(data)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"program.json: describes no program: {one_line(what, 160)}") from error
+    return read_described(data, "program", FORMAT, _read)
 
 
 def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
@@ -188,9 +169,6 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         constants = (*constants, "")
     lookups = tuple(lookup_of(one, constants) for one in data.get("lookups", ()))
     weights, values = read_types(data["weights"]), read_types(data["values"])
-    for extent in (extent for type_ in weights.values() for extent in type_.shape):
-        if extent.constant < 0:
-            raise ValueError(f"an extent of {extent.constant}")
     load = _read_load(_listed(data, "blocks"))
     fixed = {name for step in load for name in step.results} | set(weights)
     blocks = tuple(
@@ -231,7 +209,10 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     )
     _check_constants(found)
     for block in blocks:
-        _check_block(found, block)
+        try:
+            _check_block(found, block)
+        except ValueError as error:
+            raise ValueError(f"{block.name}: {error}") from error
     return found
 
 
@@ -317,9 +298,7 @@ def _block(
             rules[f"operand{number}"] = ReadingRule(type_.dtype, (_TABLE, *type_.shape), False)
     for number, type_ in ((number, types[one]) for number, one in enumerate(results)):
         rules[f"next{number}"] = ReadingRule(type_.dtype, (_ROWS, *type_.shape), True)
-    steps = tuple(
-        read_move(one) if "move" in one else read_kernel_steps([one])[0] for one in _listed(data, "steps")
-    )
+    steps = tuple(map(read_row_step, _listed(data, "steps")))
     for name in (name for step in steps for name in written_by(step) if name not in rules):
         type_ = values[name]
         if name in fixed or not type_.shape or type_.shape[0] != _ROWS:
@@ -339,14 +318,9 @@ def _block(
 def _check_constants(found: ProgramPlan) -> None:
     if not found.types or found.functions[found.entry].parameters < 1:
         raise ValueError("no type, or an entry without a parameter")
-    known = set(found.weights)
-    for step in found.load:
-        for name in (one for one in step.operands if isinstance(one, str)):
-            if name not in known:
-                raise ValueError(f"the load reads {name[:40]!r} before it is computed")
-        known.update(step.results)
+    found.check_constants()
     for name, number in found.tensors:
-        if name not in known:
+        if name not in found.constant_names:
             raise ValueError(f"{name[:40]!r} is no weight, and follows from none")
         own, wanted = found.constant_type(name), found.types[number]
         if own.dtype != wanted.dtype or own.num_elements != wanted.num_elements:
@@ -363,10 +337,10 @@ def _check_block(found: ProgramPlan, block: BlockPlan) -> None:
     for step in block.steps:
         for name in written_by(step):
             if name in known - moved or (name in written and isinstance(step, KernelStep)):
-                raise ValueError(f"{block.name}: a step writes {name[:40]!r}, which is there already")
-        for name in _reads(step):
+                raise ValueError(f"a step writes {name[:40]!r}, which is there already")
+        for name in reads_by(step):
             if name not in known | written:
-                raise ValueError(f"{block.name}: a step reads {name[:40]!r} before it is computed")
+                raise ValueError(f"a step reads {name[:40]!r} before it is computed")
         if isinstance(step, MoveStep):
             check_move(step, *_row_types(found, block, step))
             moved.add(step.value)
@@ -374,17 +348,13 @@ def _check_block(found: ProgramPlan, block: BlockPlan) -> None:
             _check_kernel(found, block, step)
         written.update(written_by(step))
     if not set(block.outputs) <= written:
-        raise ValueError(f"{block.name}: no step writes {min(set(block.outputs) - written)}")
-
-
-def _reads(step: KernelStep | MoveStep) -> list[str]:
-    return step.reads if isinstance(step, MoveStep) else [one.value for one in step.arguments.values()]
+        raise ValueError(f"no step writes {min(set(block.outputs) - written)}")
 
 
 def _row_types(found: ProgramPlan, block: BlockPlan, step: MoveStep) -> tuple[TensorType, TensorType | None]:
     """Return the type of a row that a move writes, and of one that it reads."""
     own = block.rules[step.value]
-    target = TensorType(own.dtype, own.whole[1:])
+    target = own.row_type
     if step.source is None:
         return target, None
     if step.source in found.constant_names:
@@ -393,18 +363,18 @@ def _row_types(found: ProgramPlan, block: BlockPlan, step: MoveStep) -> tuple[Te
         fits = step.positions is None or step.positions.startswith("ids")
     else:
         rule = block.rules[step.source]
-        source = TensorType(rule.dtype, rule.whole[1:])
+        source = rule.row_type
         fits = step.positions is None if rule.is_rows else block.are_rows_of(step.positions, step.source)
     if not fits:
-        raise ValueError(f"{block.name}: rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
+        raise ValueError(f"rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
     return target, source
 
 
 def _check_kernel(found: ProgramPlan, block: BlockPlan, step: KernelStep) -> None:
     if step.repeat is not None:
-        raise ValueError(f"{block.name}: a step that is repeated")
+        raise ValueError("a step that is repeated")
     if len({one.value for one in step.results}) < len(step.results):
-        raise ValueError(f"{block.name}: a step writes a value twice")
+        raise ValueError("a step writes a value twice")
     for one in (*step.arguments.values(), *step.results):
         _check_size(found, block, one)
     for extent in step.variables.values():
@@ -417,11 +387,11 @@ def _check_size(found: ProgramPlan, block: BlockPlan, read: TensorRead) -> None:
         there = found.constant_type(read.value).shape
     else:
         there = block.rules[read.value].whole
-    if _product(read.shape) != _product(there):
-        raise ValueError(f"{block.name}: {read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
+    if product_of(read.shape) != product_of(there):
+        raise ValueError(f"{read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
     for extent in read.shape:
         if any(number < 0 for number in linear(extent, found.max_rows)):
-            raise ValueError(f"{block.name}: an extent {extent}")
+            raise ValueError(f"an extent {extent}")
 
 
 def linear(extent: Extent, max_rows: int) -> tuple[int, int, int]:
@@ -441,10 +411,3 @@ def linear(extent: Extent, max_rows: int) -> tuple[int, int, int]:
         else:
             raise ValueError(f"an extent {extent}; allowed: a sum of multiples of B and T")
     return number, 0, rows
-
-
-def _product(extents: Iterable[Extent]) -> Extent:
-    total = Extent.of(1)
-    for one in extents:
-        total = total * one
-    return total

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dietcode.errors import ShapeError, TensorError
 from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.model import input_array
@@ -82,11 +81,6 @@ class LoadedRecursion(Reopened):
             f"<dietcode.LoadedRecursion {own.name}({x}up to {own.max_children} children) -> {states}; "
             f"up to {own.max_nodes} nodes>"
         )
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Everything ``dietcode inspect`` shows."""
-        return read_json(self.folder / REPORT)
 
     def __call__(self, structure: Structure, x: Any = None, *, all_nodes: bool = False) -> Any:
         """Return the states of the roots.

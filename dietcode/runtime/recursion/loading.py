@@ -8,53 +8,25 @@ from pathlib import Path
 from dietcode.errors import LibraryError
 from dietcode.graph.extent import Extent
 from dietcode.runtime.library import Library
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import (
-    load_kernels,
-    load_libraries,
-    lookups,
-    read_bundle,
-    read_listed,
-)
+from dietcode.runtime.models.loading import load_kernels, lookups, open_bundle
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.plan import PHASES, RecursionDescription, positions_in, read_recursion
-from dietcode.runtime.signed import is_required, signed_manifest
 from dietcode.workload.text import clip
 
 
-def load_recursion(
-    folder: Path,
-    weights: Path | None,
-    num_threads: int | None,
-    threads: str | None,
-    require_signature: bool | None = None,
-) -> LoadedRecursion:
-    """Load the bundle of a recursion.
-
-    Parameters
-    ----------
-    folder : Path
-    weights : Path, optional
-        A file of weights; by default the bundle's own.
-    num_threads, threads, require_signature
-        As `dietcode.load` has them.
-
-    Raises
-    ------
-    LibraryError, TargetError
-        As for a model.
-    """
-    content = signed_manifest(folder, is_required(require_signature))
-    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION), content, is_loaded=True)
+def load_recursion(folder: Path, options: LoadOptions) -> LoadedRecursion:
+    """Load the bundle of a recursion; errors as for a model."""
+    kind = RECURSION_FORMAT, RECURSION
+    manifest, description, libraries = open_bundle(folder, kind, read_recursion, options)
     path = folder / RECURSION
-    description = read_recursion(read_listed(folder, manifest, RECURSION))
-    libraries = load_libraries(path, description, manifest, num_threads, threads)
     for phase, steps in enumerate(description.phases):
         for step in (one for one in steps if isinstance(one, KernelStep)):
             _check_ranges(path, description, phase, step, libraries[step.digest])
             _check_lookups(path, description, phase, step, libraries[step.digest])
-    kernels = load_kernels(description, libraries, weights or folder / WEIGHTS)
+    kernels = load_kernels(description, libraries, options.weights or folder / WEIGHTS)
     return LoadedRecursion(folder, manifest, description, kernels, _num_ids(description, libraries))
 
 
@@ -84,7 +56,7 @@ def _check_lookups(
     for table, index in lookups(library.manifest["workload"]["op"]):
         read, by = step.arguments.get(table), step.arguments.get(index)
         if read is not None and by is not None:
-            if read.value in description.constants and read.shape[:1] == (Extent.of(1),):
+            if read.value in description.constant_names and read.shape[:1] == (Extent.of(1),):
                 continue
             if by.value in positions_in(description, phase, read.value, read.shape):
                 continue

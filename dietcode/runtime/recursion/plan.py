@@ -39,19 +39,25 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from dietcode.errors import LibraryError
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import Extent, product_of
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.models.executable import (
     HostStep,
     KernelStep,
     TensorRead,
-    read_kernel_steps,
+    read_described,
     read_load,
     read_types,
 )
-from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
-from dietcode.workload.text import one_line
+from dietcode.runtime.recursion.moves import MoveStep, check_move
+from dietcode.runtime.recursion.rows import (
+    ReadingRule,
+    RowDescription,
+    RowStep,
+    read_row_step,
+    reads_by,
+    written_by,
+)
 
 FORMAT = "dietcode-recursion/1"
 PHASES = ("before", "leaf", "cell", "first")  # in the order of their numbers in a program
@@ -61,30 +67,7 @@ _MOST = 2**31 - 2  # positions are int32, and the one behind all nodes is one to
 
 
 @dataclass(frozen=True)
-class ReadingRule:
-    """What a name stands for in a phase.
-
-    Attributes
-    ----------
-    dtype : str
-    whole : tuple of Extent
-        The shape that a step may read or write, over N and B.
-    is_rows : bool
-        Whether it is the rows of the range; otherwise all there are.
-    """
-
-    dtype: str
-    whole: tuple[Extent, ...]
-    is_rows: bool
-
-    @property
-    def row_elements(self) -> int:
-        """The number of elements of a row."""
-        return TensorType(self.dtype, self.whole[1:]).num_elements.constant
-
-
-@dataclass(frozen=True)
-class RecursionDescription:
+class RecursionDescription(RowDescription):
     """A recursion as the runtime takes it."""
 
     name: str
@@ -97,7 +80,7 @@ class RecursionDescription:
     weights: dict[str, TensorType]
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
-    phases: tuple[tuple[KernelStep | MoveStep, ...], ...]
+    phases: tuple[tuple[RowStep, ...], ...]
     leaf_rows: int = 0
     num_results: int = 0
 
@@ -106,35 +89,10 @@ class RecursionDescription:
         """The states that calls return."""
         return self.states[: self.num_results]
 
-    @cached_property
-    def all_steps(self) -> tuple[KernelStep, ...]:
-        """The calls of kernels of all phases."""
-        return tuple(step for phase in self.phases for step in phase if isinstance(step, KernelStep))
-
-    @cached_property
-    def moves(self) -> tuple[tuple[MoveStep, ...], ...]:
-        """The moves of each phase."""
-        return tuple(tuple(one for one in steps if isinstance(one, MoveStep)) for steps in self.phases)
-
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The constants that are read as they lie, though no kernel does."""
-        read = {name for steps in self.moves for one in steps for name in one.reads}
-        return tuple(sorted(read & self.constants))
-
-    @property
-    def digests(self) -> list[str]:
-        """The libraries that it calls, each once."""
-        return list(dict.fromkeys(step.digest for step in self.all_steps))
-
-    @property
-    def constants(self) -> set[str]:
-        """The weights, and what follows from them alone."""
-        return {*self.weights, *(name for step in self.load for name in step.results)}
-
-    def constant_type(self, name: str) -> TensorType:
-        """Return the type of a weight, or of what follows from weights."""
-        return self.weights[name] if name in self.weights else self.values[name]
+    def groups(self) -> tuple[tuple[RowStep, ...], ...]:
+        """The steps of each phase."""
+        return self.phases
 
     @property
     def hoisted(self) -> dict[str, TensorType]:
@@ -196,14 +154,7 @@ def read_recursion(data: Mapping[str, Any]) -> RecursionDescription:
     LibraryError
         The data are of another format, or describe none.
     """
-    if data.get("format") != FORMAT:
-        given = str(data.get("format"))[:40]
-        raise LibraryError(f"recursion.json: format {given!r}; this version reads {FORMAT}")
-    try:
-        return _read(data)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"recursion.json: describes no recursion: {one_line(what, 120)}") from error
+    return read_described(data, "recursion", FORMAT, _read)
 
 
 def _read(data: Mapping[str, Any]) -> RecursionDescription:
@@ -221,16 +172,12 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
         read_types(data["weights"]),
         read_load(data["load"]),
         read_types(data["values"]),
-        tuple(tuple(map(_read_step, one)) for one in (*(data[word] for word in PHASES[:FIRST]), first)),
+        tuple(tuple(map(read_row_step, one)) for one in (*(data[word] for word in PHASES[:FIRST]), first)),
         int(data.get("leaf_rows", 0)),
         int(data.get("num_results", len(states))),
     )
     _check(found)
     return found
-
-
-def _read_step(data: Mapping[str, Any]) -> KernelStep | MoveStep:
-    return read_move(data) if "move" in data else read_kernel_steps([data])[0]
 
 
 def _check(found: RecursionDescription) -> None:
@@ -243,17 +190,17 @@ def _check(found: RecursionDescription) -> None:
         raise ValueError(f"{found.num_results} results of {len(found.states)} states")
     if found.single_output and found.num_results > 1:
         raise ValueError(f"{found.num_results} states as a single output")
-    own = (found.x, *found.states, *found.weights.values())
+    own = (found.x, *found.states)
     for extent in (extent for type_ in own if type_ is not None for extent in type_.shape):
         if extent.constant < 0:
             raise ValueError(f"an extent of {extent.constant}")
-    _check_load(found)
+    found.check_constants()
     if not found.phases[2]:
         raise ValueError("no step of the cell")
     has_first, most = bool(found.phases[FIRST]), _MOST - 1
     if (found.leaf_rows and not found.phases[1]) or not has_first <= found.leaf_rows <= has_first * most:
         raise ValueError(f"leaf_rows {found.leaf_rows}, and {len(found.phases[FIRST])} steps of first")
-    taken = {*found.constants, *found.inputs}
+    taken = {*found.constant_names, *found.inputs}
     taken |= {f"{word}{number}" for number in range(len(found.states)) for word in ("state", "next")}
     for name in sorted(found.hoisted):
         if name in taken:
@@ -262,21 +209,12 @@ def _check(found: RecursionDescription) -> None:
         _check_phase(found, number, steps)
 
 
-def _check_load(found: RecursionDescription) -> None:
-    known = set(found.weights)
-    for step in found.load:
-        for name in (one for one in step.operands if isinstance(one, str)):
-            if name not in known:
-                raise ValueError(f"the load reads {name[:40]!r} before it is computed")
-        known.update(step.results)
-
-
-def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[KernelStep | MoveStep]) -> None:
+def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[RowStep]) -> None:
     """Refuse steps that read what is not written yet, or that are of another size than what they read."""
     states = {f"state{number}" for number in range(len(found.states))}
     wanted = {f"next{number}" for number in range(len(found.states))} if phase else set()
     children, leaves = ({one for one in found.inputs if one.startswith(word)} for word in ("child", "leaf"))
-    known = {*found.inputs, *found.constants} - (set() if phase == FIRST else leaves)
+    known = {*found.inputs, *found.constant_names} - (set() if phase == FIRST else leaves)
     known = known | set(found.hoisted) if phase else known
     known = known | states if phase in (1, 2) else known - children
     written: set[str] = set()
@@ -297,16 +235,6 @@ def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[Kernel
         raise ValueError(f"{PHASES[phase]} does not write {min(wanted - written)}")
 
 
-def reads_by(step: KernelStep | MoveStep) -> list[str]:
-    """Return the names of what a step reads."""
-    return list(step.reads) if isinstance(step, MoveStep) else [one.value for one in step.arguments.values()]
-
-
-def written_by(step: KernelStep | MoveStep) -> list[str]:
-    """Return the names of what a step writes."""
-    return [step.value] if isinstance(step, MoveStep) else [one.value for one in step.results]
-
-
 def _check_names(unknown: Iterable[str], taken: Iterable[str]) -> None:
     for name in unknown:
         raise ValueError(f"a step reads {name[:40]!r} before it is computed")
@@ -317,17 +245,17 @@ def _check_names(unknown: Iterable[str], taken: Iterable[str]) -> None:
 def _check_kernel(found: RecursionDescription, phase: int, step: KernelStep, known: set[str]) -> None:
     if step.repeat is not None:
         raise ValueError("a step that is repeated")
-    reads = [one for one in step.arguments.values() if one.value not in found.constants]
+    if len({one.value for one in step.results}) < len(step.results):
+        raise ValueError("a step writes a value twice")
+    reads = [one for one in step.arguments.values() if one.value not in found.constant_names]
     _check_names(
         [one.value for one in step.arguments.values() if one.value not in known],
         [one.value for one in step.results if one.value in known],
     )
-    if len({one.value for one in step.results}) < len(step.results):
-        raise ValueError("a step writes a value twice")
     for one in (*reads, *step.results):
         _check_size(found, phase, one)
     for one in step.arguments.values():
-        if one.value in found.constants:
+        if one.value in found.constant_names:
             given = [extent.constant for extent in one.shape]
             if (
                 min(given, default=0) < 0
@@ -349,16 +277,16 @@ def _row_types(
         Its positions are those of rows of something else.
     """
     own = found.rule(phase, step.value)
-    target = TensorType(own.dtype, own.whole[1:])
+    target = own.row_type
     if step.source is None:
         return target, None
-    if step.source in found.constants:
+    if step.source in found.constant_names:
         type_ = found.constant_type(step.source)
         source = TensorType(type_.dtype, type_.shape[1:] if step.positions else type_.shape)
         allowed = {None, *positions_in(found, phase, step.source, type_.shape)}
     else:
         rule = found.rule(phase, step.source)
-        source = TensorType(rule.dtype, rule.whole[1:])
+        source = rule.row_type
         allowed = {None} if rule.is_rows else positions_in(found, phase, step.source, rule.whole)
     if step.positions not in allowed:
         raise ValueError(f"rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
@@ -377,7 +305,7 @@ def positions_in(
     shape : sequence of Extent
         In which it is read.
     """
-    if source in found.constants:
+    if source in found.constant_names:
         words = ["ids"]
         if phase == FIRST and tuple(shape[:1]) == (Extent.of(found.leaf_rows + 1),):
             words.append("leaf")
@@ -392,7 +320,7 @@ def _check_size(found: RecursionDescription, phase: int, read: TensorRead) -> No
     """Refuse a read of another size than what is there."""
     own = found.rule(phase, read.value).whole
     _ = found.rule(phase, read.value).row_elements
-    given, there = (_product([_plain(e) for e in shape]) for shape in (read.shape, own))
+    given, there = (product_of(map(_plain, shape)) for shape in (read.shape, own))
     if given != there:
         raise ValueError(f"{read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
     for extent in read.shape:
@@ -429,10 +357,3 @@ def linear(extent: Extent) -> tuple[int, int, int]:
         found[monomial] += coefficient  # type: ignore[index]
     number, nodes, rows = found.values()
     return number, nodes, rows
-
-
-def _product(extents: Iterable[Extent]) -> Extent:
-    total = Extent.of(1)
-    for one in extents:
-        total = total * one
-    return total

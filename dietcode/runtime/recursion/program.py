@@ -11,22 +11,18 @@ from itertools import islice
 import numpy as np
 
 from dietcode.errors import LibraryError
-from dietcode.runtime.loop_buffers import LoopBuffers
-from dietcode.runtime.models.executable import KernelStep, TensorRead
+from dietcode.runtime.models.executable import TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
 from dietcode.runtime.native_loops import (
     ROWS,
     WHOLE,
-    LoopCall,
-    LoopMove,
     LoopTensor,
     NativeProgram,
-    address_of,
 )
-from dietcode.runtime.recursion.moves import MoveStep
+from dietcode.runtime.recursion.loop_buffers import LoopBuffers
 from dietcode.runtime.recursion.plan import RecursionDescription, linear
-from dietcode.runtime.recursion.workspace import Sizes, laid_out, row_bytes
+from dietcode.runtime.recursion.workspace import Sizes, laid_out
 
 _MAX_LAYOUTS = 64
 
@@ -61,7 +57,7 @@ class RecursionProgram(LoopBuffers):
         given = [*description.inputs, *(f"out{state}" for state in results), "wanted"]
         self.numbers = {name: number for number, name in enumerate(given)}
         self._inside: dict[tuple[int, str], int] = {}
-        super().__init__(kernels, len(given))
+        super().__init__(kernels, description.rule, linear, len(given))
         state_bytes = [4 * type_.num_elements.constant for type_ in description.states]
         self._tables = [f"state{state}" for state in states]
         # What stays: where the states of a range are written, and what `before` writes.
@@ -69,7 +65,7 @@ class RecursionProgram(LoopBuffers):
         self._written |= {name: name for name in description.hoisted}
         for name in self._tables:
             self._new(0, name)
-        phases = [[self._call(n, step) for step in steps] for n, steps in enumerate(description.phases)]
+        phases = [[self._loop_step(n, step) for step in steps] for n, steps in enumerate(description.phases)]
         tables = [self._inside[0, f"state{state}"] for state in states]
         fills = list(zip(tables, state_bytes, strict=True))
         wanted = self.numbers["wanted"]
@@ -104,53 +100,21 @@ class RecursionProgram(LoopBuffers):
             self._num_buffers += 1
         return number
 
-    def _call(self, phase: int, step: KernelStep | MoveStep) -> LoopCall | LoopMove:
-        if isinstance(step, MoveStep):
-            return self._move(phase, step)
-        names, variables = self._kernels.orders[step.digest]
-        tensors = [self._argument(phase, step, name) for name in names]
-        tensors += [self._tensor(phase, one) for one in step.results]
-        values = [linear(step.variables[name]) for name in variables]
-        return LoopCall(self._kernels.run[step.digest], tensors, values)
-
-    def _move(self, phase: int, step: MoveStep) -> LoopMove:
-        source, source_bytes = None, 0
-        constant = self._kernels.constants.get(step.source or "")
-        if constant is not None:
-            source = self._constant(address_of(constant), constant.dtype, constant.shape)
-            source_bytes = constant[:1].nbytes if step.positions else 0
-        elif step.source is not None:
-            source, source_bytes = self._rows(phase, step.source)
-        positions = None if step.positions is None else self._rows(phase, step.positions)[0]
-        target, target_bytes = self._rows(phase, step.value)
-        begins = step.read[0], step.written[0]
-        both = source_bytes, target_bytes
-        return LoopMove(target, source, positions, step.axes, begins, both, step.filler)
-
-    def _rows(self, phase: int, name: str) -> tuple[LoopTensor, int]:
-        """Return all of a value that is there for each row, and the bytes of a row."""
-        whole = self._description.rule(phase, name).whole
-        return self._tensor(phase, TensorRead(name, whole)), row_bytes(self._description, phase, name)
-
-    def _argument(self, phase: int, step: KernelStep, name: str) -> LoopTensor:
-        held = self._held(step, name)
-        return self._tensor(phase, step.arguments[name]) if held is None else held
-
-    def _tensor(self, phase: int, read: TensorRead) -> LoopTensor:
-        rule = self._description.rule(phase, read.value)
+    def _tensor(self, group: int, read: TensorRead) -> LoopTensor:
+        rule = self._rule(group, read.value)
         if read.value in self.numbers:
             number = self.numbers[read.value]
         elif read.value in self._written or read.value in self._tables:
             number = self._new(0, self._written.get(read.value, read.value))
         else:
-            number = self._new(phase, read.value)
+            number = self._new(group, read.value)
         # What one range alone reads lies at the begin of its buffer.
-        is_own = (phase, read.value) in self._inside and phase > 0
+        is_own = (group, read.value) in self._inside and group > 0
         shape = tuple(linear(extent) for extent in read.shape)
         dtype = np.dtype(rule.dtype)
         if not rule.is_rows or is_own:
             return LoopTensor(number, dtype, shape, WHOLE)
-        return LoopTensor(number, dtype, shape, ROWS, rule.row_elements * dtype.itemsize)
+        return LoopTensor(number, dtype, shape, ROWS, rule.row_bytes)
 
 
 class RecursionWorkplace:

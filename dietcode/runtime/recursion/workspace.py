@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-import numpy as np
-
 from dietcode.runtime.models.executable import ALIGNMENT
-from dietcode.runtime.recursion.plan import RecursionDescription, written_by
+from dietcode.runtime.recursion.plan import RecursionDescription
+from dietcode.runtime.recursion.rows import written_by
 
 Sizes = tuple[int, int, int, int]  # nodes, leaves, and the rows of the largest range of cell and of first
 InnerBuffer: TypeAlias = "tuple[int, str]"  # its phase, and what it holds; those of phase 0 stay
@@ -35,8 +34,7 @@ def laid_out(
 
 def row_bytes(description: RecursionDescription, phase: int, name: str) -> int:
     """Return the bytes of a row of what a name stands for in a phase."""
-    rule = description.rule(phase, name)
-    return rule.row_elements * np.dtype(rule.dtype).itemsize
+    return description.rule(phase, name).row_bytes
 
 
 def node_bytes(description: RecursionDescription) -> int:

@@ -20,6 +20,7 @@ import dietcode
 from dietcode.cli.app import run
 from dietcode.errors import LibraryError
 from dietcode.runtime import manifest
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import is_bundle, is_recursion, pretty_json
 from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.plan import linear, read_recursion
@@ -136,7 +137,7 @@ def test_code_and_manifests_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> 
             return hashed[-1]
 
     monkeypatch.setattr(manifest, "hashlib", SimpleNamespace(sha256=Hash))
-    load_recursion(folder, None, None, None)
+    load_recursion(folder, LoadOptions())
     names = ["recursion.json", "weights.safetensors", "report.json"]
     names += [
         f"libraries/00/{one}" for one in ("library.so", "manifest.json", "dispatch.json", "report.json")

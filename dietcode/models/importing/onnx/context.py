@@ -10,7 +10,7 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph, Value
 from dietcode.graph.tensor_type import DTYPES, GraphError, TensorType, axis_of
-from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.onnx.known import Array, Known, as_extents, known
 
 OnnxValue: TypeAlias = str | Known
@@ -231,17 +231,12 @@ OnnxRule: TypeAlias = Callable[[OnnxImporter, OnnxNode], OnnxResult]
 ONNX_RULES: dict[str, OnnxRule] = {}
 
 
-def onnx_rule(*names: str) -> Callable[[OnnxRule], OnnxRule]:
-    """Register a rule for operators of ONNX, as ``Add``; it returns the value of each result."""
+def onnx_rule(*names: str, **bound: Any) -> Callable[[F], F]:
+    """Register a rule for operators of ONNX, as ``Add``; it returns the value of each result.
 
-    def register(function: OnnxRule) -> OnnxRule:
-        for name in names:
-            if name in ONNX_RULES:
-                raise ValueError(f"{name} has a rule already")
-            ONNX_RULES[name] = function
-        return function
-
-    return register
+    What it takes beside the importer and the node is `bound` by name.
+    """
+    return registered(ONNX_RULES, names, bound)
 
 
 def is_far(extent: Extent) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
     OnnxResult,
-    OnnxRule,
     OnnxValue,
     onnx_rule,
 )
@@ -112,16 +111,11 @@ def _pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("avg_pool", x, count_pads=bool(n.attribute("count_include_pad", 0)), **options)
 
 
-def _global(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        x = n.tensor(0)
-        return m.add(name, x, axes=tuple(range(2, m.rank(x))), keep=True)
-
-    return translate
-
-
-onnx_rule("GlobalAveragePool")(_global("mean"))
-onnx_rule("GlobalMaxPool")(_global("max"))
+@onnx_rule("GlobalAveragePool", name="mean")
+@onnx_rule("GlobalMaxPool", name="max")
+def _global(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add(name, x, axes=tuple(range(2, m.rank(x))), keep=True)
 
 
 @onnx_rule("BatchNormalization")
@@ -156,38 +150,28 @@ def _group_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return group_norm(m, x, groups, weights[0], weights[1], n.attribute("epsilon", 1e-5))
 
 
-def _row_norm(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        if n.is_read(1) or n.is_read(2):
-            raise GraphError("mean and deviation of a norm; allowed: its first result")
-        x = n.tensor(0)
-        first = axis_of(n.attribute("axis", -1), m.rank(x))
-        last, num_axes = m.type(x).shape[first:], m.rank(x) - first
-        eps = n.attribute("epsilon", 1e-5)
-        weights: list[Value] = [n.optional(k) for k in (1, 2)]
-        fits = all(one is None or m.type(one).shape == last for one in weights)
-        if fits and weights[0] is not None:
-            given = [one for one in weights if one is not None]
-            return m.add(name, x, *given, eps=eps, num_axes=num_axes)
-        return scaled(m, m.add(name, x, eps=eps, num_axes=num_axes), *weights)
-
-    return translate
-
-
-onnx_rule("LayerNormalization")(_row_norm("layernorm"))
-onnx_rule("RMSNormalization")(_row_norm("rmsnorm"))
+@onnx_rule("LayerNormalization", name="layernorm")
+@onnx_rule("RMSNormalization", name="rmsnorm")
+def _row_norm(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    if n.is_read(1) or n.is_read(2):
+        raise GraphError("mean and deviation of a norm; allowed: its first result")
+    x = n.tensor(0)
+    first = axis_of(n.attribute("axis", -1), m.rank(x))
+    last, num_axes = m.type(x).shape[first:], m.rank(x) - first
+    eps = n.attribute("epsilon", 1e-5)
+    weights: list[Value] = [n.optional(k) for k in (1, 2)]
+    fits = all(one is None or m.type(one).shape == last for one in weights)
+    if fits and weights[0] is not None:
+        given = [one for one in weights if one is not None]
+        return m.add(name, x, *given, eps=eps, num_axes=num_axes)
+    return scaled(m, m.add(name, x, eps=eps, num_axes=num_axes), *weights)
 
 
-def _along(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        x = n.tensor(0)
-        return m.add(name, x, axis=axis_of(n.attribute("axis", -1), m.rank(x)))
-
-    return translate
-
-
-onnx_rule("Softmax")(_along("softmax"))
-onnx_rule("LogSoftmax")(_along("log_softmax"))
+@onnx_rule("Softmax", name="softmax")
+@onnx_rule("LogSoftmax", name="log_softmax")
+def _along(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add(name, x, axis=axis_of(n.attribute("axis", -1), m.rank(x)))
 
 
 @onnx_rule("CumSum")
@@ -201,35 +185,27 @@ def _cumsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("flip", total, axes=(axis,)) if backward else total
 
 
-def _reduction(name: str, before: str = "", after: str = "") -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        x, keep = n.tensor(0), bool(n.attribute("keepdims", 1))
-        axes = n.axes(1, m.rank(x))
-        if not axes and n.attribute("noop_with_empty_axes", 0):
-            return x
-        axes = axes or list(range(m.rank(x)))
-        if name == "log_sum_exp":
-            return log_sum_exp(m, x, axes, keep)
-        x = m.add(before, x) if before else x
-        found = m.add(name, x, axes=tuple(axes), keep=keep) if axes else x
-        return m.add(after, found) if after else found
-
-    return translate
-
-
-for _word, _rule in {
-    "ReduceSum": _reduction("sum"),
-    "ReduceMean": _reduction("mean"),
-    "ReduceMax": _reduction("max"),
-    "ReduceMin": _reduction("min"),
-    "ReduceProd": _reduction("prod"),
-    "ReduceSumSquare": _reduction("sum", before="square"),
-    "ReduceL1": _reduction("sum", before="abs"),
-    "ReduceL2": _reduction("sum", before="square", after="sqrt"),
-    "ReduceLogSum": _reduction("sum", after="log"),
-    "ReduceLogSumExp": _reduction("log_sum_exp"),
-}.items():
-    onnx_rule(_word)(_rule)
+@onnx_rule("ReduceSum", name="sum")
+@onnx_rule("ReduceMean", name="mean")
+@onnx_rule("ReduceMax", name="max")
+@onnx_rule("ReduceMin", name="min")
+@onnx_rule("ReduceProd", name="prod")
+@onnx_rule("ReduceSumSquare", name="sum", before="square")
+@onnx_rule("ReduceL1", name="sum", before="abs")
+@onnx_rule("ReduceL2", name="sum", before="square", after="sqrt")
+@onnx_rule("ReduceLogSum", name="sum", after="log")
+@onnx_rule("ReduceLogSumExp", name="log_sum_exp")
+def _reduction(m: OnnxImporter, n: OnnxNode, name: str, before: str = "", after: str = "") -> OnnxResult:
+    x, keep = n.tensor(0), bool(n.attribute("keepdims", 1))
+    axes = n.axes(1, m.rank(x))
+    if not axes and n.attribute("noop_with_empty_axes", 0):
+        return x
+    axes = axes or list(range(m.rank(x)))
+    if name == "log_sum_exp":
+        return log_sum_exp(m, x, axes, keep)
+    x = m.add(before, x) if before else x
+    found = m.add(name, x, axes=tuple(axes), keep=keep) if axes else x
+    return m.add(after, found) if after else found
 
 
 def _heads(m: OnnxImporter, x: str, count: int | None) -> str:
@@ -297,17 +273,10 @@ def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     def matrix(k: int, order: list[list[str]]) -> str:
         letters = [*batch, *order[0], *order[1]]
         turned = m.transpose(pair[k], [terms[k].index(i) for i in letters])
-        sizes = [_product(extents[i] for i in group) for group in order]
+        sizes = [product_of(extents[i] for i in group) for group in order]
         return m.reshape(turned, [*(extents[i] for i in batch), *sizes])
 
     product = m.add("matmul", matrix(0, [rows, inner]), matrix(1, [inner, columns]))
     found = [*batch, *rows, *columns]
     wide = m.reshape(product, [extents[i] for i in found])
     return m.transpose(wide, [found.index(i) for i in output])
-
-
-def _product(extents: Any) -> Extent:
-    total = ONE
-    for one in extents:
-        total = total * one
-    return total

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.tensor_type import FLOATS, GraphError, axis_of, broadcast
 from dietcode.models.importing.grids import BEYOND, grid_sample
 from dietcode.models.importing.onnx.context import (
@@ -14,7 +14,6 @@ from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
     OnnxResult,
-    OnnxRule,
     is_far,
     onnx_rule,
 )
@@ -42,11 +41,8 @@ def _shape(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("Size")
 def _size(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    total = ONE
-    for extent in m.shape(n.value(0)):
-        total = total * extent
     found = np.empty((), object)
-    found[()] = total
+    found[()] = product_of(m.shape(n.value(0)))
     return known(found, "int64")
 
 
@@ -288,6 +284,7 @@ def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return x
 
 
+@onnx_rule("SpaceToDepth", "DepthToSpace")
 def _blocks(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     """Return blocks of space as channels, or channels as blocks of space."""
     x, size = n.tensor(0), Extent.of(n.attribute("blocksize"))
@@ -304,9 +301,6 @@ def _blocks(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     else:
         spread, axes = (batch, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
     return m.reshape(m.transpose(m.reshape(x, spread), axes), (batch, inner, height * size, width * size))
-
-
-onnx_rule("SpaceToDepth", "DepthToSpace")(_blocks)
 
 
 @onnx_rule("ConstantOfShape")
@@ -362,15 +356,10 @@ def _top(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.results("top", x, axis=axis, num=counts[0], largest=bool(n.attribute("largest", 1)))
 
 
-def _position(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        n.refuse_others(select_last_index=0)
-        x = n.tensor(0)
-        axis = axis_of(n.attribute("axis", 0), m.rank(x))
-        return m.add(name, x, axis=axis, keep=bool(n.attribute("keepdims", 1)))
-
-    return translate
-
-
-onnx_rule("ArgMax")(_position("argmax"))
-onnx_rule("ArgMin")(_position("argmin"))
+@onnx_rule("ArgMax", name="argmax")
+@onnx_rule("ArgMin", name="argmin")
+def _position(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    n.refuse_others(select_last_index=0)
+    x = n.tensor(0)
+    axis = axis_of(n.attribute("axis", 0), m.rank(x))
+    return m.add(name, x, axis=axis, keep=bool(n.attribute("keepdims", 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 
 from dietcode.graph.graph import Value
@@ -11,7 +12,6 @@ from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
     OnnxResult,
-    OnnxRule,
     dtype_of,
     onnx_rule,
 )
@@ -20,29 +20,37 @@ from dietcode.models.importing.spelled_out import (
     clipped,
     elu,
     hard_sigmoid,
+    hard_swish,
+    is_infinite,
+    is_nan,
     leaky_relu,
+    mish,
     prelu,
     softplus,
+    tangent,
     truncated_quotient,
     truncated_remainder,
 )
 
 
-def _unary(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        return m.add(name, n.tensor(0))
-
-    return translate
+def _unary(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    return m.add(name, n.tensor(0))
 
 
-for _word, _name in {
-    **{
-        word: word.lower()
-        for word in ("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu")
-    },
-    **{word: word.lower() for word in ("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh")},
-}.items():
-    onnx_rule(_word)(_unary(_name))
+for _word in (
+    *("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Round", "Sigmoid", "Sign"),
+    *("Sin", "Sqrt", "Tanh"),
+):
+    onnx_rule(_word, name=_word.lower())(_unary)
+
+
+@onnx_rule("HardSwish", function=hard_swish)
+@onnx_rule("IsNaN", function=is_nan)
+@onnx_rule("Mish", function=mish)
+@onnx_rule("Softplus", function=softplus)
+@onnx_rule("Tan", function=tangent)
+def _of_one(m: OnnxImporter, n: OnnxNode, *, function: Callable[[OnnxImporter, str], str]) -> OnnxResult:
+    return function(m, n.tensor(0))
 
 
 @onnx_rule("Identity", "Dropout")
@@ -58,12 +66,6 @@ def _same(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("Reciprocal")
 def _reciprocal(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("div", 1.0, n.tensor(0))
-
-
-@onnx_rule("Tan")
-def _tan(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x = n.tensor(0)
-    return m.add("div", m.add("sin", x), m.add("cos", x))
 
 
 @onnx_rule("Gelu")
@@ -87,12 +89,6 @@ def _hard_sigmoid(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         return hard_sigmoid(m, n.tensor(0))
     line = m.add("add", m.add("mul", n.tensor(0), alpha), beta)
     return m.add("clip", line, low=0.0, high=1.0)
-
-
-@onnx_rule("HardSwish")
-def _hard_swish(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x = n.tensor(0)
-    return m.add("mul", x, hard_sigmoid(m, x))
 
 
 @onnx_rule("LeakyRelu")
@@ -124,21 +120,10 @@ def _celu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return elu(m, n.tensor(0), alpha, input_scale=1 / alpha)
 
 
-@onnx_rule("Softplus")
-def _softplus(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    return softplus(m, n.tensor(0))
-
-
 @onnx_rule("Softsign")
 def _softsign(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
     return m.add("div", x, m.add("add", m.add("abs", x), 1.0))
-
-
-@onnx_rule("Mish")
-def _mish(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x = n.tensor(0)
-    return m.add("mul", x, m.add("tanh", softplus(m, x)))
 
 
 @onnx_rule("PRelu")
@@ -146,15 +131,12 @@ def _prelu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return prelu(m, n.tensor(0), n.tensor(1))
 
 
-def _arithmetic(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        return m.add(name, *m.operands(n.values))
-
-    return translate
+def _arithmetic(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    return m.add(name, *m.operands(n.values))
 
 
 for _name in ("Add", "Sub", "Mul"):
-    onnx_rule(_name)(_arithmetic(_name.lower()))
+    onnx_rule(_name, name=_name.lower())(_arithmetic)
 
 
 @onnx_rule("Div")
@@ -184,7 +166,7 @@ def _pow(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 
 for _word in ("And", "Or", "Xor"):
-    onnx_rule(f"Bitwise{_word}")(_arithmetic(f"bit_{_word.lower()}"))
+    onnx_rule(f"Bitwise{_word}", name=f"bit_{_word.lower()}")(_arithmetic)
 
 
 @onnx_rule("BitwiseNot")
@@ -197,19 +179,16 @@ def _bit_shift(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add(f"shift_{str(n.attribute('direction')).lower()}", *m.operands(n.values))
 
 
-def _of_all(name: str) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        if len(n.values) == 1:
-            return n.value(0)
-        total: Value = reduce(lambda a, b: m.add(name, a, b), m.operands(n.values))
-        assert isinstance(total, str)
-        return m.add("div", total, float(len(n.values))) if n.proto.op_type == "Mean" else total
-
-    return translate
+def _of_all(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
+    if len(n.values) == 1:
+        return n.value(0)
+    total: Value = reduce(lambda a, b: m.add(name, a, b), m.operands(n.values))
+    assert isinstance(total, str)
+    return m.add("div", total, float(len(n.values))) if n.proto.op_type == "Mean" else total
 
 
 for _word, _name in {"Max": "maximum", "Min": "minimum", "Sum": "add", "Mean": "add"}.items():
-    onnx_rule(_word)(_of_all(_name))
+    onnx_rule(_word, name=_name)(_of_all)
 
 
 @onnx_rule("Clip")
@@ -218,12 +197,9 @@ def _clip(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return clipped(m, n.tensor(0), *bounds)
 
 
-def _comparison(name: str, swapped: bool) -> OnnxRule:
-    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-        pair = m.operands(n.values)
-        return m.add(name, *(pair[::-1] if swapped else pair))
-
-    return translate
+def _comparison(m: OnnxImporter, n: OnnxNode, name: str, swapped: bool) -> OnnxResult:
+    pair = m.operands(n.values)
+    return m.add(name, *(pair[::-1] if swapped else pair))
 
 
 for _word, _name, _swapped in (
@@ -233,9 +209,9 @@ for _word, _name, _swapped in (
     ("GreaterOrEqual", "less_equal", True),
     ("Equal", "equal", False),
 ):
-    onnx_rule(_word)(_comparison(_name, _swapped))
+    onnx_rule(_word, name=_name, swapped=_swapped)(_comparison)
 for _name in ("And", "Or", "Xor", "Not"):
-    onnx_rule(_name)(_arithmetic(_name.lower()))
+    onnx_rule(_name, name=_name.lower())(_arithmetic)
 
 
 @onnx_rule("Where")
@@ -246,16 +222,10 @@ def _where(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("where", n.tensor(0), *values, dtype=dtype)
 
 
-@onnx_rule("IsNaN")
-def _isnan(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x = n.tensor(0)
-    return m.add("not_equal", x, x)
-
-
 @onnx_rule("IsInf")
 def _isinf(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     n.refuse_others(detect_negative=1, detect_positive=1)
-    return m.add("equal", m.add("abs", n.tensor(0)), math.inf)
+    return is_infinite(m, n.tensor(0))
 
 
 def _cast_to(m: OnnxImporter, value: object, dtype: str) -> OnnxResult:

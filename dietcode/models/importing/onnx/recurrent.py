@@ -49,7 +49,9 @@ def _check(m: OnnxImporter, n: OnnxNode, cell: str, directions: int) -> None:
         n.refuse_others(input_forget=0)
 
 
-def _recurrent(cell: str, m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+@onnx_rule("LSTM", cell="lstm")
+@onnx_rule("GRU", cell="gru")
+def _recurrent(m: OnnxImporter, n: OnnxNode, *, cell: str) -> OnnxResult:
     word = n.attribute("direction", "forward")
     directions = 2 if word == "bidirectional" else 1
     _check(m, n, cell, directions)
@@ -92,17 +94,7 @@ def _first_state(
     return m.select(given, 1 if first_axis else 0, direction)
 
 
-@onnx_rule("LSTM")
-def _lstm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    return _recurrent("lstm", m, n)
-
-
-@onnx_rule("GRU")
-def _gru(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    return _recurrent("gru", m, n)
-
-
 @onnx_rule("RNN")
 def _rnn(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     functions = {one.lower() for one in n.attribute("activations", ["Tanh"])}
-    return _recurrent("rnn_relu" if functions == {"relu"} else "rnn_tanh", m, n)
+    return _recurrent(m, n, cell="rnn_relu" if functions == {"relu"} else "rnn_tanh")
