@@ -34,10 +34,17 @@ def torch_attention(torch: Any, problem: AttentionProblem, values: Mapping[str, 
     if plan.mask is not None:
         mask = _mask(values[plan.mask], problem.indices[plan.mask], plan.groups + heads, along + plan.keys)
         mask = _four(mask, len(plan.groups), len(heads))
+    if plan.lengths is not None:
+        lengths = _mask(values[plan.lengths], problem.indices[plan.lengths], plan.groups + heads, along)
+        exists = torch.arange(num_keys) < _four(lengths.unsqueeze(-1), len(plan.groups), len(heads))
+        mask = exists if mask is None else mask.masked_fill(~exists, float("-inf"))
     is_causal = plan.causal is not None and num_queries > 1
     if is_causal and (mask is not None or num_queries != num_keys):
         seen = torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
-        mask = seen if mask is None else torch.where(seen, mask, float("-inf"))
+        if mask is None:
+            mask = seen
+        else:
+            mask = mask & seen if mask.dtype == torch.bool else torch.where(seen, mask, float("-inf"))
         is_causal = False
     result = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, mask, is_causal=is_causal, scale=plan.scale, enable_gqa=bool(heads)

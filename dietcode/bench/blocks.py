@@ -153,6 +153,9 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
         operands[1], operands[0].flatten(1)
     ).unflatten(-1, operands[0].shape[1:]),
     "relabel": lambda torch, node, operands, own: operands[0],
+    "transpose": lambda torch, node, operands, own: (
+        operands[0].permute([own[0].index(index) for index in node.attribute("dims")]).contiguous()
+    ),
     "maxpool": _pool,
     "avgpool": _pool,
     "rotate": _rotate,
@@ -162,8 +165,8 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
 }
 
 
-def _axes(node: BlockNode) -> list[int]:
-    return list(range(-len(node.attribute("axis")), 0))
+def _axes(node: BlockNode, whole: str) -> list[int]:
+    return [whole.index(index) for index in node.attribute("axis")]
 
 
 def _softmax(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
@@ -177,36 +180,52 @@ def _softmax(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, o
         num_queries, num_keys = z.shape[query], z.shape[-1]
         positions = torch.arange(num_queries).reshape([-1] + [1] * (len(whole) - 1 - query))
         z = z.masked_fill(torch.arange(num_keys) > positions + (num_keys - num_queries), float("-inf"))
-    axes = _axes(node)
-    if len(axes) == 1:
-        return torch.softmax(z, -1)
-    return torch.softmax(z.flatten(axes[0]), -1).reshape(z.shape)
+    axes = _axes(node, whole)
+    return torch.softmax(z.flatten(axes[0], axes[-1]), axes[0]).reshape(z.shape)
 
 
 def _layernorm(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
-    x, *parameters = operands
-    axes = _axes(node)
-    shape = x.shape[axes[0] :]
-    if all(indices == node.attribute("axis") for indices in own[1:]):
-        flat = [parameter.reshape(shape) for parameter in parameters]
-        return torch.nn.functional.layer_norm(x, shape, *flat, eps=node.attribute("eps"))
-    y = torch.nn.functional.layer_norm(x, shape, eps=node.attribute("eps")) * parameters[0]
-    return y + parameters[1] if len(parameters) > 1 else y
+    def norm(x: Any, shape: Any, parameters: Sequence[Any]) -> Any:
+        return torch.nn.functional.layer_norm(x, shape, *parameters, eps=node.attribute("eps"))
+
+    return _normed(node, norm, operands, whole, own)
 
 
 def _rmsnorm(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+    def norm(x: Any, shape: Any, parameters: Sequence[Any]) -> Any:
+        weight = parameters[0] if parameters else None
+        return torch.nn.functional.rms_norm(x, shape, weight, node.attribute("eps"))
+
+    return _normed(node, norm, operands, whole, own)
+
+
+def _normed(
+    node: BlockNode, norm: Callable[..., Any], operands: Sequence[Any], whole: str, own: Sequence[str]
+) -> Any:
+    """Return a norm along some axes, which PyTorch wants last, and takes parameters for."""
     x, *parameters = operands
-    shape, eps = x.shape[_axes(node)[0] :], node.attribute("eps")
-    if parameters and own[1] == node.attribute("axis"):
-        return torch.nn.functional.rms_norm(x, shape, parameters[0].reshape(shape), eps)
-    y = torch.nn.functional.rms_norm(x, shape, None, eps)
-    return y * parameters[0] if parameters else y
+    axes = _axes(node, whole)
+    last = list(range(-len(axes), 0))
+    moved = x.movedim(axes, last)
+    shape = moved.shape[last[0] :]
+    if all(indices == node.attribute("axis") for indices in own[1:]):
+        return norm(moved, shape, [one.reshape(shape) for one in parameters]).movedim(last, axes)
+    y = norm(moved, shape, []).movedim(last, axes)
+    y = y * parameters[0]
+    return y + parameters[1] if len(parameters) > 1 else y
+
+
+def _hide(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+    (axis,), x = _axes(node, whole), operands[0]
+    positions = torch.arange(x.shape[axis]).reshape([-1] + [1] * (x.ndim - 1 - axis))
+    return x.masked_fill(positions >= operands[1], float("-inf"))
 
 
 _ALONG_ROW: dict[str, Callable[..., Any]] = {
-    "sum": lambda torch, node, operands, whole, own: operands[0].sum(_axes(node)),
-    "mean": lambda torch, node, operands, whole, own: operands[0].mean(_axes(node)),
-    "max": lambda torch, node, operands, whole, own: operands[0].amax(_axes(node)),
+    "hide": _hide,
+    "sum": lambda torch, node, operands, whole, own: operands[0].sum(_axes(node, whole)),
+    "mean": lambda torch, node, operands, whole, own: operands[0].mean(_axes(node, whole)),
+    "max": lambda torch, node, operands, whole, own: operands[0].amax(_axes(node, whole)),
     "softmax": _softmax,
     "layernorm": _layernorm,
     "rmsnorm": _rmsnorm,

@@ -132,6 +132,12 @@ class BlockProblem(ABC):
         return found
 
     @cached_property
+    def lengths(self) -> dict[str, str]:
+        """Of each tensor of lengths, the index that they are lengths along."""
+        hiding = [node for node in self.nodes.values() if node.operator == "hide"]
+        return {str(node.operands[1]): str(node.attribute("axis")) for node in hiding}
+
+    @cached_property
     def row_tables(self) -> set[str]:
         """Inputs that lie not on the grid, since rows of them are gathered or written."""
         written = {table for table, _ in self.into.values()}
@@ -152,14 +158,14 @@ class BlockProblem(ABC):
 
     def dtype(self, tensor: str) -> str:
         """Return the dtype in which callers hold `tensor`."""
-        if tensor in self.tables or tensor in self.targets:
-            return INDEX_DTYPE
-        return self.dtypes.get(tensor, _DTYPE)
+        is_integer = tensor in self.tables or tensor in self.targets or tensor in self.lengths
+        return INDEX_DTYPE if is_integer else self.dtypes.get(tensor, _DTYPE)
 
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
         """Return random values for an input, of the size of those of models; positions are in the tables.
 
-        Those that rows are written at are each another one, outside of a table that has too few.
+        Those that rows are written at are each another one, outside of a table that has too few. Lengths are
+        nearly whole, so that a call takes about as long for all of them.
         """
         shape = [int(extent) for extent in self.shape(tensor, extents)]
         if tensor in self.targets:
@@ -168,6 +174,9 @@ class BlockProblem(ABC):
         if tensor in self.tables:
             least = min(int(extents[self.indices[table][0]]) for table in self.tables[tensor])
             return rng.integers(0, least, shape, dtype=np.int32)
+        if tensor in self.lengths:
+            extent = int(extents[self.lengths[tensor]])
+            return rng.integers(extent - extent // 8, extent + 1, shape, dtype=np.int32)
         return rng.standard_normal(shape, dtype=np.float32)
 
     def storage(self, tensor: str) -> np.dtype[Any]:

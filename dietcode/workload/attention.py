@@ -1,7 +1,8 @@
 """A block of two products with a softmax between them: which tensor and which index is what.
 
     S: {einsum: [Q, K], dims: bhqk}
-    P: {softmax: [S, mask], axis: k, scale: 0.125, causal: q}
+    H: {hide: [S, lengths], axis: k}              # may be left out
+    P: {softmax: [H, mask], axis: k, scale: 0.125, causal: q}
     O: {einsum: [P, V], dims: bhqd}
 
 Standard library only.
@@ -36,6 +37,8 @@ class AttentionPlan:
         Tensors.
     mask : str or None
         Tensor that is added to the scores.
+    lengths : str or None
+        Tensor of how many keys exist; nothing of the others is read.
     groups : str
         Indices that all but the mask have.
     rows : str
@@ -52,6 +55,7 @@ class AttentionPlan:
     key: str
     value: str
     mask: str | None
+    lengths: str | None
     groups: str
     rows: str
     keys: str
@@ -91,22 +95,32 @@ def plan_attention(
         if node.operator == "einsum" and operand in nodes and nodes[str(operand)].operator == "softmax"
     )
     softmax = nodes[weights]
-    scores = str(softmax.operands[0])
+    scores, hiding = str(softmax.operands[0]), tuple[str, ...]()
+    if scores in nodes and nodes[scores].operator == "hide":
+        scores, hiding = str(nodes[scores].operands[0]), (scores,)
     if scores not in nodes or nodes[scores].operator != "einsum":
         problem = f"given {clip(scores)}; allowed beside a product with the result: an einsum of Q and K"
         raise SpecError(field_path((*_GRAPH, weights, "softmax", 0)), problem)
     for name, node in nodes.items():
-        if name not in (scores, weights, result):
+        if name not in (scores, *hiding, weights, result):
             allowed = f"{scores}, {weights} and {result} alone, in a block with a product of a softmax"
             raise SpecError(field_path((*_GRAPH, name)), f"given {node.operator}; allowed: {allowed}")
     if outputs != (result,):
         raise SpecError("op.block.outputs", f"given {clip(outputs)}; allowed: {result} alone")
-    for name in (scores, weights, result):
+    chain = (scores, *hiding, weights, result)
+    for name, before in zip(chain, ("", *chain), strict=False):
         for number, operand in enumerate(nodes[name].operands):
-            if operand in nodes and operand != {weights: scores, result: weights}.get(name):
+            if operand in nodes and operand != before:
                 path = field_path((*_GRAPH, name, nodes[name].operator, number))
                 raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
-    return _roles(nodes, indices, (scores, weights, result))
+    plan = _roles(nodes, indices, (scores, weights, result))
+    for name in hiding:
+        own = indices[str(plan.lengths)]
+        if nodes[name].attribute("axis") != plan.keys or not set(own) <= set(plan.groups):
+            allowed = f"{plan.keys}, with lengths of {plan.groups or 'no index'}, which {plan.key} has too"
+            given = f"given {nodes[name].attribute('axis')} and lengths of {own or 'no index'}"
+            raise SpecError(field_path((*_GRAPH, name)), f"{given}; allowed: {allowed}")
+    return plan
 
 
 def _roles(
@@ -122,6 +136,7 @@ def _roles(
     query, key = (second, first) if keys in indices[first] else (first, second)
     value = str(next(operand for operand in nodes[result].operands if operand != weights))
     mask = str(softmax.operands[1]) if len(softmax.operands) > 1 else None
+    hiding = [node for node in nodes.values() if node.operator == "hide"]
     depth, width = indices[key][-1], indices[value][-1]
     groups = "".join(index for index in own if index in indices[key] and index != keys)
     rows = "".join(index for index in own if index not in indices[key])
@@ -130,6 +145,7 @@ def _roles(
         key=key,
         value=value,
         mask=mask,
+        lengths=str(hiding[0].operands[1]) if hiding else None,
         groups=groups,
         rows=rows,
         keys=keys,

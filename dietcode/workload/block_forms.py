@@ -73,7 +73,8 @@ def is_part(indices: str, whole: str) -> bool:
 def _row_grid(graph: GraphParts) -> tuple[str, str]:
     """Return the row and the column indices of a graph without products."""
     nodes, indices = graph.nodes, graph.indices
-    elsewhere = _tables(graph) | _operands_of(graph, POOLINGS)
+    transposed = [indices[name] for name in _operands_of(graph, ("transpose",))]
+    elsewhere = _tables(graph) | _operands_of(graph, (*POOLINGS, "transpose"))
     _operands_of(graph, ("rotate",))
     names = [name for name in (*graph.tensors, *nodes) if name not in elsewhere]
     whole = max((indices[name] for name in names), key=len)
@@ -92,20 +93,79 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
     if columns is None:
         slid = {one.output for n in nodes if nodes[n].operator in POOLINGS for one in graph.pool_axes(n)}
         most = next((at for at, index in enumerate(reversed(whole)) if index in slid), len(whole))
-        columns = _common_end(whole, [indices[name] for name in names], most)
-    rows = whole[: -len(columns)]
+        columns = _common_end(whole, [indices[name] for name in names], most, transposed)
+    rows = whole.replace(columns, "")
     for name in names:
         own = indices[name]
-        fits = own.endswith(columns) or not set(own) & set(columns)
-        if not fits or not is_part(own.removesuffix(columns), rows):
-            allowed = f"indices of {rows or 'no row'} in this order, then {columns} or none of it"
+        fits = columns in own or not set(own) & set(columns)
+        if not fits or not is_part(own, whole):
+            allowed = f"indices of {whole} in this order, with all of {columns} or none of it"
             raise SpecError(graph.path(name), f"given {clip(own)}; allowed: {allowed}")
     for output in graph.outputs:
         own = indices[output]
-        if own not in (rows, rows + columns) or not own:
-            allowed = " or ".join(grid for grid in (rows + columns, rows) if grid)
+        if own not in (rows, whole) or not own:
+            allowed = " or ".join(grid for grid in (whole, rows) if grid)
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
+    if not whole.endswith(columns):
+        _check_across(graph, whole, columns)
+    _check_transposed(graph, rows, columns, bool(axes))
     return rows, columns
+
+
+def _check_transposed(graph: GraphParts, rows: str, columns: str, reduces: bool) -> None:
+    """Refuse transpositions from vectors of two kinds, and from columns that are apart."""
+    turned: dict[str, str] = {}
+    for name, node in graph.nodes.items():
+        own = graph.indices[str(node.operands[0])]
+        if node.operator != "transpose" or own.endswith(columns):
+            continue
+        path, given = field_path((*GRAPH, name)), f"given {own} as {graph.indices[name]}"
+        if reduces or columns not in own:
+            allowed = f"indices that end in {columns}, the columns of the block"
+            raise SpecError(path, f"{given}; allowed: {allowed}")
+        turned[name] = own
+        if not turned_rows(turned.values(), rows, columns):
+            raise SpecError(path, f"{given}; allowed: one that ends as {next(iter(turned.values()))} does")
+
+
+def turned_rows(transposed: Iterable[str], rows: str, columns: str) -> str:
+    """Return the row indices that tensors end in whose columns are not the last ones; none without such.
+
+    Parameters
+    ----------
+    transposed : iterable of str
+        Indices of the tensors that are read in another order.
+    """
+    every = [own for own in transposed if not own.endswith(columns)]
+    for length in range(len(rows), 0, -1):
+        end = every[0][-length:] if every else ""
+        if end and end in rows and all(own.endswith(end) for own in every):
+            return end
+    return ""
+
+
+def _check_across(graph: GraphParts, whole: str, columns: str) -> None:
+    """Refuse what needs columns that are the last indices."""
+    for name, node in graph.nodes.items():
+        if node.operator in (*POOLINGS, "transpose") or node.attribute("causal"):
+            given = "causal" if node.attribute("causal") else node.operator
+            allowed = f"no window, causal mask or transposition where {columns} are not the last of {whole}"
+            raise SpecError(field_path((*GRAPH, name)), f"given {given}; allowed: {allowed}")
+
+
+def inner_rows(indices: Iterable[str], columns: str) -> str:
+    """Return the last row indices of a graph whose columns lie before them, those that tensors have together.
+
+    Parameters
+    ----------
+    indices : iterable of str
+        Of each tensor and node.
+    columns : str
+        What reductions go along.
+    """
+    every = list(indices)
+    after = max((own.partition(columns)[2] for own in every if columns in own), key=len, default="")
+    return _common_end(after, [own for own in every if set(own) & set(after)], len(after)) if after else ""
 
 
 def _operands_of(graph: GraphParts, operators: Iterable[str]) -> set[str]:
@@ -133,11 +193,15 @@ def _tables(graph: GraphParts) -> set[str]:
     return found
 
 
-def _common_end(whole: str, others: Iterable[str], most: int) -> str:
-    """Return the longest end of `whole`, 1 to `most` indices, of which the others have all or nothing."""
+def _common_end(whole: str, others: Iterable[str], most: int, anywhere: Iterable[str] = ()) -> str:
+    """Return the longest end of `whole`, 1 to `most` indices, of which the others have all or nothing.
+
+    Those of `anywhere` have it at any place.
+    """
     for length in range(most, 1, -1):
         end = whole[-length:]
-        if all(own.endswith(end) or not set(own) & set(end) for own in others):
+        is_end = all(own.endswith(end) or not set(own) & set(end) for own in others)
+        if is_end and all(end in own for own in anywhere):
             return end
     return whole[-1:]
 
@@ -155,7 +219,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             path = field_path((*GRAPH, name, node.operator, 0))
             allowed = "a tensor, which is read under other indices"
             raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
-        if node.operator in (*POOLINGS, "rotate"):
+        if node.operator in (*POOLINGS, "rotate", "hide", "transpose"):
             problem = f"given {node.operator}; allowed: only in a block without a product"
             raise SpecError(field_path((*GRAPH, name)), problem)
     own_columns: dict[str, set[str]] = {}

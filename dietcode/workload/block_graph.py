@@ -14,10 +14,11 @@ from dietcode.workload.block_forms import (
     GraphParts,
     after_reductions,
     form_of,
+    inner_rows,
     is_part,
 )
 from dietcode.workload.expr import DimExpr
-from dietcode.workload.operators import OPERATORS
+from dietcode.workload.operators import INTEGERS, OPERATORS
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes
 from dietcode.workload.quotient import Dim, window_positions
 from dietcode.workload.text import clip, field_path, suggest
@@ -63,6 +64,7 @@ class BlockGraph:
             With the path of the field that does not fit.
         """
         order = _order(block, tensors)
+        _check_integers(block, tensors)
         indices = dict(tensors)
         for name in order:
             indices[name] = _indices_of(name, block.graph[name], indices)
@@ -75,6 +77,13 @@ class BlockGraph:
         rows, columns = BLOCK_FORMS[form](parts)
         _check_into(parts, form, columns)
         return cls(nodes, indices, block.names, rows, columns, form, into)
+
+    @property
+    def inner(self) -> str:
+        """The row indices that follow the columns in tensors, whose vectors lie across rows; mostly none."""
+        turned = {node.operands[0] for node in self.nodes.values() if node.operator == "transpose"}
+        every = [own for name, own in self.indices.items() if name not in turned]
+        return inner_rows(every, self.columns) if self.form == "rows" else ""
 
     def stored_as(self, output: str) -> str:
         """Return whose indices an output has as callers see it: its own, or the table's that it goes to."""
@@ -168,6 +177,23 @@ def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
     return order
 
 
+def _check_integers(block: BlockSpec, tensors: Mapping[str, str]) -> None:
+    """Refuse positions and lengths that are no tensors, and other operators that read them."""
+    integers = {one.at for one in block.outputs if one.at}
+    for name, node in block.graph.items():
+        if node.operator in INTEGERS:
+            if node.operands[1] not in tensors:
+                path = field_path((*GRAPH, name, node.operator, 1))
+                raise SpecError(path, f"given {clip(node.operands[1])}; allowed: a tensor")
+            integers.add(str(node.operands[1]))
+    for name, node in block.graph.items():
+        for number, operand in enumerate(node.operands):
+            if operand in integers and not (node.operator in INTEGERS and number == 1):
+                path = field_path((*GRAPH, name, node.operator, number))
+                allowed = f"second operand of {' or '.join(INTEGERS)}"
+                raise SpecError(path, f"{operand} holds positions or lengths; allowed: {allowed}")
+
+
 def _needed(block: BlockSpec, order: list[str]) -> set[str]:
     needed: set[Any] = {name for one in block.outputs for name in (one.name, one.into, one.at)}
     for name in reversed(order):
@@ -208,13 +234,19 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
         if first != result:
             problem = f"its first operand has the indices {first or 'none'}; allowed: all of {result}"
             raise SpecError(field_path((*path, node.operator)), problem)
-        if not result.endswith(axis):
-            problem = f"given {clip(axis)}; allowed: the last index of {result}, or several last ones"
+        if axis not in result or (node.operator == "rotate" and not result.endswith(axis)):
+            which = "the last index" if node.operator == "rotate" else "an index"
+            problem = f"given {clip(axis)}; allowed: {which} of {result}, or several that follow each other"
             raise SpecError(field_path((*path, "axis")), problem)
     if causal is not None and (causal not in result or causal in axis or len(axis) != 1):
         problem = f"given {clip(causal)}; allowed: another index of {result} than {axis}, which has to be one"
         raise SpecError(field_path((*path, "causal")), problem)
-    return result[: -len(axis)] if operator.reduces else result
+    if node.operator == "hide" and len(own) != len(node.operands):
+        raise SpecError(field_path((*path, node.operator, 1)), "given a number; allowed: a tensor of lengths")
+    if node.operator == "hide" and axis in own[1]:
+        problem = f"lengths of the indices {own[1]}; allowed: some of {result.removesuffix(axis) or 'none'}"
+        raise SpecError(field_path((*path, node.operator, 1)), problem)
+    return result.replace(axis, "") if operator.reduces else result
 
 
 def _indices_of_rows(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
@@ -251,6 +283,14 @@ def _relabelled(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
     return dims
 
 
+def _transposed(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    dims = str(node.attribute("dims"))
+    if sorted(dims) != sorted(own[0]):
+        problem = f"given {clip(dims)}; allowed: the indices {own[0]} in another order"
+        raise SpecError(field_path((*path, "dims")), problem)
+    return dims
+
+
 def _indices_of_product(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
     dims = str(node.attribute("dims"))
     if len(own) != len(node.operands):
@@ -267,5 +307,6 @@ _INDICES_OF: dict[str, Callable[[tuple[str, ...], BlockNode, list[str]], str]] =
     "gather": _indices_of_rows,
     "relabel": _relabelled,
     "slice": _sliced,
+    "transpose": _transposed,
     **dict.fromkeys(POOLINGS, _pooled),
 }

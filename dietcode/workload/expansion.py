@@ -47,7 +47,7 @@ class Primitive:
     indices : str
         Of its result.
     option : object
-        ``(low, high)`` of clip, the form of gelu, the index of causal, the node of inside.
+        ``(low, high)`` of clip, form of gelu, index of causal, lengths of hide, node of inside.
     """
 
     name: str
@@ -67,7 +67,7 @@ class _Writer:
     def emit(self, kind: str, *operands: Value, option: Any = None, axis: str = "") -> str:
         """Add a primitive; returns the name of its result."""
         whole = max((self.indices[operand] for operand in operands if isinstance(operand, str)), key=len)
-        own = whole[: len(whole) - len(axis)]
+        own = whole.replace(axis, "")
         name = f"{self.name}.{len(self.written)}"
         self.written.append(Primitive(name, kind, operands, own, option))
         self.indices[name] = own
@@ -75,7 +75,7 @@ class _Writer:
 
 
 def own_rows(node: str, tap: tuple[int, ...] = ()) -> str:
-    """Return the name of what a node that gathers, rotates or pools reads; of one element of its window."""
+    """Return the name of what a node reads in a way of its own; of one element of its window."""
     return node + ROWS + "".join(f".{position}" for position in tap)
 
 
@@ -108,7 +108,7 @@ def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]
     """
     counts = {"element": 0, "row": 0}
     for primitive in primitives:
-        is_wide = primitive.kind in REDUCTIONS or primitive.indices.endswith(columns)
+        is_wide = primitive.kind in REDUCTIONS or columns in primitive.indices
         counts["element" if is_wide else "row"] += 1
     return counts
 
@@ -119,6 +119,11 @@ def _as_it_is(writer: _Writer, node: BlockNode) -> None:
         "gelu": node.attribute("form"),
     }.get(node.operator)
     writer.emit(node.operator, *node.operands, option=option, axis=node.attribute("axis") or "")
+
+
+def _hide(writer: _Writer, node: BlockNode) -> None:
+    """Write what is hidden past a length, which no arithmetic sees."""
+    writer.emit("hide", node.operands[0], option=node.operands[1])
 
 
 def _copy(writer: _Writer, node: BlockNode) -> None:
@@ -188,6 +193,8 @@ def _rmsnorm(writer: _Writer, node: BlockNode) -> None:
 
 _WRITTEN_OUT = {
     "gather": _copy,
+    "transpose": _copy,
+    "hide": _hide,
     "rotate": _copy,
     "maxpool": _pool,
     "avgpool": _pool,

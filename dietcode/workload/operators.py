@@ -153,6 +153,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, is_product=True),
     "gather": BlockOperator(("table", "positions")),
     "relabel": BlockOperator(("tensor",), {"dims": Attribute(_indices, REQUIRED)}),
+    "transpose": BlockOperator(("tensor",), {"dims": Attribute(_indices, REQUIRED)}),
     "slice": BlockOperator(
         ("x",), {"axis": Attribute(_index, REQUIRED), "at": Attribute(_position, REQUIRED)}
     ),
@@ -200,6 +201,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "sum": _REDUCTION,
     "mean": _REDUCTION,
     "max": _REDUCTION,
+    "hide": BlockOperator(("x", "lengths"), {"axis": Attribute(_index, REQUIRED)}, along_row=True),
     "softmax": BlockOperator(
         ("x", "mask"),
         {**_AXIS, "scale": Attribute(_number, 1.0), "causal": Attribute(_index)},
@@ -214,3 +216,9 @@ OPERATORS: dict[str, BlockOperator] = {
     ),
 }
 """By the word of a spec. What is said of each is in ``docs/blocks.md``."""
+
+CPU_ALONE = frozenset({"hide", "transpose"})
+"""Operators that GPUs have no code for."""
+
+INTEGERS = {"gather": "positions in a table", "hide": "lengths"}
+"""Operators whose second operand is an int32 tensor, and what it holds."""

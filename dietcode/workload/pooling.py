@@ -80,7 +80,8 @@ def _each(node: BlockNode, name: str, count: int) -> tuple[int, ...]:
         return given * count
     if len(given) != count:
         most = f", or {2 * count}, before and after each" if name == "padding" else ""
-        raise ValueError(f"given {len(given)} numbers of {name}; allowed: 1 or {count}{most}")
+        allowed = "1" if count == 1 else f"1 or {count}"
+        raise ValueError(f"given {len(given)} numbers of {name}; allowed: {allowed}{most}")
     return given
 
 

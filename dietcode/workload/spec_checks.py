@@ -13,6 +13,7 @@ from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INDEX_DTYPE, INPUT_DTYPES
 from dietcode.workload.field_checks import MAX_EXTENT, MAX_RANK
+from dietcode.workload.operators import INTEGERS
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.pooling import PoolAxis
 from dietcode.workload.quotient import Dim, bounds
@@ -155,14 +156,14 @@ def _check_dtypes(spec: SpecFields) -> Iterator[SpecError]:
 
 
 def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
-    positions = {node.operands[1] for node in block.graph.values() if node.operator == "gather"}
-    positions |= {one.at for one in block.outputs}
-    for name in spec.tensors:
-        given = spec.tensors[name].dtype
-        if name in positions and given != INDEX_DTYPE:
-            problem = f"given {clip(given)}; allowed on this target: {INDEX_DTYPE}, positions in a table"
+    integers = {n.operands[1]: INTEGERS[n.operator] for n in block.graph.values() if n.operator in INTEGERS}
+    integers |= {one.at: INTEGERS["gather"] for one in block.outputs}
+    for name in integers:
+        given = spec.tensors[name].dtype if name in spec.tensors else INDEX_DTYPE
+        if given != INDEX_DTYPE:
+            problem = f"given {clip(given)}; allowed on this target: {INDEX_DTYPE}, {integers[name]}"
             raise SpecError(f"tensors.{name}.dtype", problem)
-    values = {name: tensor for name, tensor in spec.tensors.items() if name not in positions}
+    values = {name: tensor for name, tensor in spec.tensors.items() if name not in integers}
     known = INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES
     for error in _operand_dtype_errors(values, known):
         raise error

@@ -29,7 +29,7 @@ def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
     return Operator.of_spec(spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors)))
 
 
-OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate"}
+OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate", "hide", "transpose"}
 POINTWISE = {word: operator for word, operator in OPERATORS.items() if word not in OF_TENSORS}
 CASES = [
     *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in POINTWISE.items()),
@@ -58,6 +58,48 @@ def test_every_operator(vendor: str, word: str, num_operands: int, options: dict
     result = np.asarray(eager(arrays)())
     assert result.dtype == np.float32 and result.shape == right.shape
     assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
+
+
+# Graph, and the indices of each tensor; lengths are int32.
+ACROSS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "lengths": ({"Y": {"hide": ["X", "long"], "axis": "n"}}, {"X": "mn", "long": "m"}),
+    "largest token": (
+        {"H": {"hide": ["X", "long"], "axis": "n"}, "Y": {"max": "H", "axis": "n"}},
+        {"X": "mnk", "long": "m"},
+    ),
+    "mean": ({"Y": {"mean": "X", "axis": "nk"}}, {"X": "mnkl"}),
+    "softmax": ({"Y": {"softmax": "X", "axis": "nk", "scale": 0.5}}, {"X": "mnkl"}),
+    "norm": ({"Y": {"layernorm": ["X", "g", "b"], "axis": "n"}}, {"X": "mnk", "g": "n", "b": "n"}),
+    "root": ({"Y": {"rmsnorm": ["X", "g"], "axis": "n"}}, {"X": "mnk", "g": "nk"}),
+    "transposed": (
+        {"T": {"transpose": "X", "dims": "knm"}, "Y": {"add": ["T", "b"]}},
+        {"X": "mnk", "b": "m"},
+    ),
+}
+
+
+@pytest.mark.parametrize("vendor", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ACROSS)
+def test_columns_before_other_indices(vendor: str, name: str) -> None:
+    if vendor == "torch":
+        pytest.importorskip("torch", reason=of_extra("bench"))
+    graph, indices = ACROSS[name]
+    data = block_data("case", graph, ["Y"])
+    data["tensors"] = {
+        tensor: {"dims": own, "dtype": "int32" if tensor == "long" else "float32"}
+        for tensor, own in indices.items()
+    }
+    data["dims"] = {"m": "M"} | {
+        k: number for k, number in {"n": 7, "k": 5, "l": 3}.items() if k in indices["X"]
+    }
+    operator = Operator.of_spec(spec_from_data(data))
+    rng, extents = np.random.default_rng(0), operator.extents({"M": 5})
+    arrays = {tensor: operator.problem.draw(tensor, extents, rng) for tensor in operator.inputs}
+    if "long" in arrays:
+        arrays["long"][:] = [1, 7, 9, 2, 3]
+    right = block_reference(operator.problem, arrays)["Y"]
+    eager = next(bind for path, bind in vendor_paths(vendor, operator, 1).items() if "compile" not in path)
+    assert np.allclose(np.asarray(eager(arrays)()), right, rtol=1e-5, atol=1e-5)
 
 
 FROM_MEMORY = {

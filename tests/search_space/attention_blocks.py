@@ -21,6 +21,11 @@ ATTENTIONS: dict[str, Case] = {
     "plain": (("bhqd", "bhkd", "bhkd", None, "bhqk", "bhqd"), {"scale": 0.125}, {"d": 64}),
     "causal": (("bqhd", "bkhd", "bkhd", None, "bhqk", "bqhd"), {"scale": 0.2, "causal": "q"}, {"d": 40}),
     "padded": (("bhqd", "bhkd", "bhkd", "bk", "bhqk", "bqhd"), {"scale": -0.3}, {"d": 9}),
+    "lengths": (
+        ("bhqd", "bkhd", "bkhd", "qk", "bhqk", "bqhd"),
+        {"scale": 0.3, "causal": "q", "lengths": "b"},
+        {"d": 12},
+    ),
     "grouped": (
         ("bqgrd", "bkgd", "bkge", "gqk", "bgrqk", "bgrqe"),
         {"causal": "q"},
@@ -33,17 +38,25 @@ ATTENTIONS: dict[str, Case] = {
 def attention_data(name: str) -> dict[str, Any]:
     """A spec of a case."""
     (q, k, v, mask, scores, output), attributes, fixed = ATTENTIONS[name]
+    attributes = dict(attributes)
+    lengths = attributes.pop("lengths", None)
     operands = {"Q": q, "K": k, "V": v} | ({} if mask is None else {"mask": mask})
+    operands |= {} if lengths is None else {"lengths": lengths}
+    read = ["S" if lengths is None else "H", "mask"][: 1 if mask is None else 2]
     graph: dict[str, Any] = {
         "S": {"einsum": ["Q", "K"], "dims": scores},
-        "P": {"softmax": ["S", "mask"][: 1 if mask is None else 2], "axis": "k", **attributes},
+        **({} if lengths is None else {"H": {"hide": ["S", "lengths"], "axis": "k"}}),
+        "P": {"softmax": read, "axis": "k", **attributes},
         "O": {"einsum": ["P", "V"], "dims": output},
     }
     free = [index for index in dict.fromkeys(q + k + v) if index not in fixed]
     return {
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": ["O"]}},
-        "tensors": {tensor: {"dims": dims, "dtype": "float32"} for tensor, dims in operands.items()},
+        "tensors": {
+            tensor: {"dims": dims, "dtype": "int32" if tensor == "lengths" else "float32"}
+            for tensor, dims in operands.items()
+        },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free},
         "dims": {index: f"V{index}" for index in free} | fixed,
     }

@@ -29,6 +29,74 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         ["Y"],
         {"X": "mn", "gamma": "n", "beta": "n"},
     ),
+    "lengths": (  # of sentences: a softmax of what exists, and the largest of it
+        {
+            "S": {"hide": ["X", "long"], "axis": "k"},
+            "P": {"softmax": ["S", "mask"], "axis": "k", "scale": 0.3},
+            "most": {"max": "S", "axis": "k"},
+        },
+        ["P", "most"],
+        {"X": "bhqk", "mask": "qk", "long": "bq"},
+    ),
+    "mean-of-images": (  # channels last: vectors lie across rows
+        {
+            "M": {"mean": "X", "axis": "hw"},
+            "most": {"max": "X", "axis": "hw"},
+            "Y": {"sub": ["M", "shift"]},
+        },
+        ["Y", "most"],
+        {"X": "nhwc", "shift": "c"},
+    ),
+    "channels-first": (  # a norm and a softmax over channels, which are followed by the pixels
+        {
+            "S": {"add": ["X", "R"]},
+            "N": {"layernorm": ["S", "gamma", "beta"], "axis": "c"},
+            "Y": {"softmax": ["N", "mask"], "axis": "c", "scale": 0.5},
+            "E": {"tanh": "Y"},
+            "Z": {"rmsnorm": "E", "axis": "c", "eps": 1e-3},
+        },
+        ["Y", "Z"],
+        {"X": "bchw", "R": "bchw", "gamma": "c", "beta": "c", "mask": "bchw"},
+    ),
+    "bags": (  # rows of a table, those of a bag added up
+        {
+            "rows": {"gather": ["words", "at"]},
+            "weighted": {"mul": ["rows", "P"]},
+            "Y": {"sum": "weighted", "axis": "l"},
+        },
+        ["Y"],
+        {"words": "tc", "at": "bl", "P": "bl"},
+    ),
+    "tokens": (  # the largest of the tokens that exist, beside what no head has in common
+        {"H": {"hide": ["X", "long"], "axis": "l"}, "Y": {"max": "H", "axis": "l"}},
+        ["Y"],
+        {"X": "bhle", "long": "be"},
+    ),
+    "transposed": ({"Y": {"transpose": "X", "dims": "nm"}}, ["Y"], {"X": "mn"}),
+    "channels-to-last": (  # pixels are rows there; beside a tensor that is read as it lies
+        {
+            "T": {"transpose": "X", "dims": "nhwc"},
+            "S": {"add": ["T", "R"]},
+            "A": {"mul": ["S", "b"]},
+            "Y": {"tanh": "A"},
+        },
+        ["Y", "S"],
+        {"X": "nchw", "R": "nhwc", "b": "nh"},
+    ),
+    "turned-outside": (  # the rows that lie next to each other are not the last ones
+        {
+            "T": {"transpose": "X", "dims": "vbc"},
+            "U": {"transpose": "Z", "dims": "vbc"},
+            "Y": {"sub": ["T", "U"]},
+        },
+        ["Y"],
+        {"X": "bcv", "Z": "cbv"},
+    ),
+    "heads": (  # whose vectors stay what they are, so that a norm may follow
+        {"T": {"transpose": "X", "dims": "bhld"}, "Y": {"rmsnorm": ["T", "g"], "axis": "d"}},
+        ["Y", "T"],
+        {"X": "blhd", "g": "d"},
+    ),
     "add-norm": (
         {"S": {"add": ["X", "R"]}, "Y": {"rmsnorm": ["S", "gamma"], "axis": "n", "eps": 1e-3}},
         ["S", "Y"],
@@ -184,6 +252,8 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
 }
 
 
+INTEGERS = ("at", "to", "long")
+
 # Extents of indices that have to be fixed.
 FIXED = {
     "into-two": {"b": 2},
@@ -216,7 +286,7 @@ def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
         "tensors": {
-            tensor: {"dims": dims, "dtype": "int32" if tensor in ("at", "to") else "float32"}
+            tensor: {"dims": dims, "dtype": "int32" if tensor in INTEGERS else "float32"}
             for tensor, dims in tensors.items()
         },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free[:4]},
@@ -229,6 +299,10 @@ def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
     """One of each kind: rows at once, steps, what is kept, one core."""
     sizes = [(1, 4), (3, 4), (1, 8), (1, 1), (3, 2)]
     plain = [RowKernel(rows, vectors * limits.lanes) for rows, vectors in sizes]
+    if problem.turned:
+        plain = [RowKernel(limits.lanes, vectors * limits.lanes) for vectors in (1, 2, 4)]
+    if problem.inner:
+        plain = [RowKernel(vectors * limits.lanes, columns) for vectors, columns in ((1, 4), (3, 4), (1, 8))]
     found = [kernel for kernel in plain if allows(problem, kernel, limits)]
     return list(dict.fromkeys([*found, *neighbours(problem, found[0], limits)]))
 

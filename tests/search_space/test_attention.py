@@ -100,6 +100,38 @@ def test_a_row_that_is_masked_as_a_whole_is_zero(avx2: CpuTarget) -> None:
         assert np.abs(output[:1] - right).max() < 1e-5 * np.abs(right).max()
 
 
+def test_nothing_past_a_length_is_read(target: CpuTarget) -> None:
+    block = built_attention("lengths", target.mcpu)
+    extents = extents_of(block.problem, 5, SEGMENT + 90) | {"b": 6}
+    inputs = block.inputs(extents)
+    lengths = [0, -3, 1, BLOCK + 3, SEGMENT + 7, 2**31 - 1]
+    inputs["lengths"][:] = lengths
+    for entry, length in enumerate(lengths):
+        for name in ("K", "V"):
+            inputs[name][entry, max(length, 0) :] = np.nan
+    known = inputs | {name: np.nan_to_num(inputs[name]) for name in ("K", "V")}
+    right = block_reference(block.problem, known)["O"]
+    for category in range(len(block.kernels)):
+        (output,) = block.run(inputs, extents, category)
+        assert np.all(output[:2] == 0)
+        assert np.abs(output - right).max() < 1e-5 * np.abs(right).max(), block.kernels[category].name
+
+
+def test_a_sentence_has_the_same_bits_padded_and_alone(avx2: CpuTarget) -> None:
+    block = built_attention("lengths", avx2.mcpu)
+    extents = extents_of(block.problem, 1, SEGMENT + 200) | {"b": 2}
+    inputs = block.inputs(extents)
+    inputs["lengths"][:] = [SEGMENT + 11, 40]
+    for category in range(len(block.kernels)):
+        (together,) = block.run(inputs, extents, category)
+        for entry, length in enumerate(inputs["lengths"]):
+            alone = inputs | {name: inputs[name][entry : entry + 1] for name in ("Q", "lengths")}
+            alone |= {name: inputs[name][entry : entry + 1, :length].copy() for name in ("K", "V")}
+            alone["mask"] = inputs["mask"][:, :length].copy()
+            (output,) = block.run(alone, extents | {"b": 1, "k": int(length)}, category)
+            assert np.array_equal(output[0], together[entry])
+
+
 def test_scores_far_apart_and_the_smallest_mask(avx2: CpuTarget) -> None:
     block = built_attention("padded", avx2.mcpu)
     extents = extents_of(block.problem, 3, 150) | {"b": 1}

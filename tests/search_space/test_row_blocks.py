@@ -28,6 +28,10 @@ def extents_around(problem: RowProblem, lanes: int, fixed: dict[str, int]) -> li
     for width in columns:
         extents = {index: rng.choice([1, 2, 3, 5]) for index in problem.extents}
         extents[problem.columns[-1]] = width
+        if problem.turned:
+            extents[problem.turned[-1]] = rng.choice(columns)
+        if problem.inner:
+            extents[problem.inner[-1]] = rng.choice(columns)
         found.append(complete(problem, extents | fixed))
     return found
 
@@ -84,6 +88,53 @@ def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
         assert np.allclose(table, right["E"], atol=1e-6) and np.allclose(y, right["Y"], atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["mean-of-images", "channels-first", "bags"])
+def test_a_row_across_vectors_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    problem = block.problem
+    first, last = problem.rows[0], problem.inner[-1]
+    extents = dict.fromkeys(problem.extents, 19) | {first: 3, last: 37}
+    inputs = block.inputs(extents)
+
+    def some(value: Any, own: str) -> Any:
+        """The second image alone, and its rows from the fifth on."""
+        value = value[1:2] if own.startswith(first) else value
+        return np.ascontiguousarray(value[..., 5:] if own.endswith(last) else value)
+
+    alone = {name: some(value, problem.indices[name]) for name, value in inputs.items()}
+    for category in range(len(block.kernels)):
+        together = block.run(inputs, extents, category)
+        apart = block.run(alone, extents | {first: 1, last: 32})
+        for output, one, other in zip(problem.outputs, apart, together, strict=True):
+            assert np.array_equal(one, some(other, problem.indices[output])), block.kernels[category].name
+
+
+def test_nan_and_infinity_of_rows_across_vectors(avx2: CpuTarget) -> None:
+    block = built_block("mean-of-images", avx2.mcpu)
+    inputs = block.inputs({"n": 2, "h": 3, "w": 5, "c": 19})
+    inputs["X"][0, 2, 4, 17], inputs["X"][0, 0, 0, 3], inputs["X"][1, 1, 1, 18] = np.nan, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        right = block_reference(block.problem, inputs)
+    for category in range(len(block.kernels)):
+        outputs = block.run(inputs, {"n": 2, "h": 3, "w": 5, "c": 19}, category)
+        for name, output in zip(block.problem.outputs, outputs, strict=True):
+            finite = np.isfinite(right[name])
+            assert not finite.all()
+            assert np.array_equal(output[~finite], right[name][~finite], equal_nan=True)
+            assert np.allclose(output[finite], right[name][finite], rtol=1e-5, atol=1e-6)
+
+
+def test_means_of_large_images_are_exact_enough(avx2: CpuTarget) -> None:
+    block = built_block("mean-of-images", avx2.mcpu)
+    extents = {"n": 1, "h": 224, "w": 224, "c": 9}
+    inputs = block.inputs(extents)
+    inputs["X"] = np.abs(inputs["X"])
+    right = block_reference(block.problem, inputs)["Y"]
+    for category in range(len(block.kernels)):
+        output = block.run(inputs, extents, category)[0]
+        assert np.abs(output - right).max() < 1e-6
+
+
 @pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary", "interleaved-rotary"])
 def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
@@ -122,6 +173,22 @@ def test_a_row_that_is_masked_as_a_whole_is_zero(avx2: CpuTarget) -> None:
         (output,) = block.run(inputs, extents, category)
         assert np.all(output[1] == 0)
         assert np.allclose(output[0].sum(axis=-1), 1, rtol=1e-6)
+
+
+def test_what_is_past_a_length_may_be_anything(target: CpuTarget) -> None:
+    block = built_block("lengths", target.mcpu)
+    extents = {"b": 2, "h": 2, "q": 3, "k": 83}
+    inputs = block.inputs(extents)
+    inputs["long"][:] = [[0, 1, 16], [17, 83, 2**31 - 1]]
+    hidden = np.arange(83) >= inputs["long"][:, None, :, None]
+    inputs["X"][np.broadcast_to(hidden, inputs["X"].shape)] = np.nan
+    right = block_reference(block.problem, inputs)
+    for category in range(len(block.kernels)):
+        weights, most = block.run(inputs, extents, category)
+        assert np.all(weights[0, :, 0] == 0) and np.all(np.isneginf(most[0, :, 0]))
+        assert np.all(weights[np.broadcast_to(hidden, weights.shape)] == 0)
+        assert np.allclose(weights, right["P"], rtol=1e-5, atol=1e-7)
+        assert np.allclose(most, right["most"], rtol=1e-5)
 
 
 def test_causal_hides_later_keys_and_the_last_query_sees_all(avx2: CpuTarget) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from small_libraries import block_data
 from small_runs import contents, records_file
 
 import dietcode
 from dietcode.cli.show import show_library
+from dietcode.errors import SpecError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.tuner.events import Event
 from dietcode.tuner.tune import tune
@@ -56,3 +59,16 @@ def test_a_block_is_tuned(tmp_path: Path, own_cache: Path, capsys: pytest.Captur
     again = tune(spec, tmp_path / "again", records=records_file(own_cache))
     assert again.measured == 0
     assert contents(tmp_path / "again") == contents(tmp_path / "lib")
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        ({"Y": {"transpose": "X", "dims": "nm"}}, "for a block with transpose: a CPU"),
+        ({"Y": {"sum": "X", "axis": "m"}}, "for reductions: a CPU where m are not the last indices"),
+    ],
+)
+def test_what_gpus_have_no_code_for_is_refused(graph: dict[str, Any], said: str, tmp_path: Path) -> None:
+    data = block_data("case", graph, ["Y"], tensors={"X": {"dims": "mn", "dtype": "float32"}})
+    with pytest.raises(SpecError, match=said):
+        tune(spec_from_data(data | {"target": {"kind": "cuda", "arch": "sm_90"}}), tmp_path / "lib")

@@ -55,6 +55,47 @@ def plan_of(data: dict[str, Any]) -> Any:
     return plan_attention(graph.nodes, graph.indices, graph.outputs)
 
 
+LENGTHS: dict[str, Any] = {
+    "op__block__graph__H": {"hide": ["S", "long"], "axis": "k"},
+    "op__block__graph__P": {"softmax": ["H", "mask"], "axis": "k", "scale": 0.25, "causal": "q"},
+    "tensors__long": {"dims": "b", "dtype": "int32"},
+}
+
+
+def test_lengths() -> None:
+    plan = plan_of(changed(**LENGTHS))
+    assert (plan.lengths, plan.mask, plan.groups, plan.causal) == ("long", "mask", "bg", "q")
+    assert plan_of(DATA).lengths is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"tensors__long": {"dims": "q", "dtype": "int32"}}, f"{GRAPH}.H", "with lengths of bg, which K has"),
+        (
+            {"tensors__long": {"dims": "b", "dtype": "float32"}},
+            "tensors.long.dtype",
+            "target: int32, lengths",
+        ),
+        ({"op__block__graph__H": {"hide": ["S", 7], "axis": "k"}}, f"{GRAPH}.H.hide.1", "allowed: a tensor"),
+        (
+            {"op__block__graph__H": {"hide": ["S", "long"], "axis": "q"}},
+            f"{GRAPH}.H",
+            "given q and lengths of b",
+        ),
+        (
+            {"op__block__graph__P": {"softmax": ["H", "long"], "axis": "k"}},
+            f"{GRAPH}.P.softmax.1",
+            "long holds positions or lengths; allowed: second operand of gather or hide",
+        ),
+    ],
+)
+def test_lengths_that_are_refused(fields: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(changed(**LENGTHS | fields)).block  # noqa: B018 - which is worked out here
+    assert caught.value.field == field and said in caught.value.problem
+
+
 def test_what_is_what() -> None:
     plan = plan_of(DATA)
     assert (plan.query, plan.key, plan.value, plan.mask) == ("Q", "K", "V", "mask")

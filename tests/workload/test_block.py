@@ -23,7 +23,7 @@ EXAMPLES = (
     *("attention", "attention-decode"),
     *("maxpool", "rotary", "cache-rows"),
 )
-OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate"}
+OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate", "hide", "transpose"}
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {
@@ -90,7 +90,13 @@ REFUSALS = [
     (f"{GRAPH}.T", {"mul": [2, 3]}, f"{GRAPH}.T.mul", "given numbers alone"),
     (f"{GRAPH}.T", {"mul": ["Y", 2]}, f"{GRAPH}.T", "depends on itself"),
     (f"{GRAPH}.T", {"mul": ["S", 2], "axis": "n"}, f"{GRAPH}.T.axis", "unknown field; allowed: mul"),
-    (f"{GRAPH}.Y.axis", "m", f"{GRAPH}.Y.axis", "given 'm'; allowed: the last index of mn"),
+    (f"{GRAPH}.Y.axis", "z", f"{GRAPH}.Y.axis", "given 'z'; allowed: an index of mn"),
+    (
+        f"{GRAPH}.Y.axis",
+        "nm",
+        f"{GRAPH}.Y.axis",
+        "given 'nm'; allowed: an index of mn, or several",
+    ),
     (f"{GRAPH}.Y.axis", 3, f"{GRAPH}.Y.axis", "given 3; allowed: the letter of an index"),
     (f"{GRAPH}.Y.axis", DATA, f"{GRAPH}.Y.axis", "missing; layernorm needs it"),
     (f"{GRAPH}.Y.eps", 0, f"{GRAPH}.Y.eps", "given 0; allowed: a number above 0"),
@@ -389,7 +395,7 @@ def test_what_reads_windows_has_no_products() -> None:
 
 
 def test_position_of_what_is_wrong() -> None:
-    text = (ROOT / "examples" / "layernorm.yaml").read_text().replace("axis: n", "axis: m")
+    text = (ROOT / "examples" / "layernorm.yaml").read_text().replace("axis: n", "axis: z")
     (problem,) = check_text(text).problems
     assert problem.field == "op.block.graph.Y.axis"
     assert text.splitlines()[problem.line - 1].lstrip().startswith("Y:")

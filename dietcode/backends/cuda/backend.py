@@ -15,7 +15,7 @@ from dietcode.backends.cuda.measuring import MeasuringGpu
 from dietcode.backends.protocol import Backend
 from dietcode.cost_model.cuda.fitting import spread_of
 from dietcode.cost_model.model import Fitted
-from dietcode.errors import RecordsError, TargetError
+from dietcode.errors import RecordsError, SpecError, TargetError
 from dietcode.library.cuda.build import cuda_library_files
 from dietcode.library.files import find_linker
 from dietcode.library.parts import Parts
@@ -34,6 +34,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
+from dietcode.workload.operators import CPU_ALONE
 from dietcode.workload.spec import Spec
 
 SYNTHETIC = "synthetic: no device measured this"
@@ -49,10 +50,12 @@ class CudaBackend(Backend):
         return gpu_availability()
 
     def check_ready(self, spec: Spec) -> None:
+        _refuse_block(spec)
         check_compiler()
         find_linker()
 
     def task(self, spec: Spec) -> Task:
+        _refuse_block(spec)
         return Task.of(spec, device_problem)
 
     def target_of(self, records: Records, where: str) -> CudaTarget:
@@ -128,3 +131,16 @@ class CudaBackend(Backend):
 
     def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> LibraryCall:
         return LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))
+
+
+def _refuse_block(spec: Spec) -> None:
+    """Refuse a block of a kind that has no code for GPUs."""
+    if spec.block is None:
+        return
+    given = f"given {spec.target.tag or spec.target.kind}, a GPU"
+    if spec.block.inner:
+        allowed = f"a CPU where {spec.block.columns} are not the last indices"
+        raise SpecError("target", f"{given}; allowed for reductions: {allowed}")
+    for node in spec.block.nodes.values():
+        if node.operator in CPU_ALONE:
+            raise SpecError("target", f"{given}; allowed for a block with {node.operator}: a CPU")

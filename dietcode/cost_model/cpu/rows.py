@@ -108,6 +108,11 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
     _, rows, columns, _ = (
         np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
     )
+    if problem.inner:
+        return _count_across(problem, micro_kernel, limits, extents)
+    if problem.turned:
+        extent = np.asarray(problem.product(problem.turned, extents), dtype=np.int64)
+        rows = rows // extent * (-(-extent // micro_kernel.rows) * micro_kernel.rows)
     row_tiles = -(-rows // micro_kernel.rows)
     column_tiles = np.ones_like(rows) if problem.reduces else -(-columns // micro_kernel.columns)
     grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, NumpyOps(), rows_first=True)
@@ -123,6 +128,33 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
         vectors=rows * vectors / tasks,
         tails=rows * (vectors - in_steps) / tasks,
         left_over=left / rows,
+        num_bytes=np.broadcast_to(np.asarray(problem.num_bytes(extents), dtype=np.float64), shape),
+        tasks=tasks,
+    )
+
+
+def _count_across(
+    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, extents: Extents
+) -> RowCounts:
+    """Count for a block whose vectors lie across rows: its tails are columns past the last whole step."""
+    shape, tasks = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits)
+    outer, inner, columns = (
+        np.broadcast_to(np.asarray(problem.product(indices, extents), dtype=np.int64), shape)
+        for indices in (problem.outer, problem.inner, problem.columns)
+    )
+    tiles, height = -(-inner // micro_kernel.rows), micro_kernel.rows // limits.lanes
+    grid = choose_partition(1 + 0 * outer, outer, tiles, tasks, False, NumpyOps(), rows_first=True)
+    vectors = -(-inner // limits.lanes)
+    left = vectors - inner // micro_kernel.rows * height
+    flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
+    return RowCounts(
+        flops=flops,
+        padded_flops=flops * (vectors * limits.lanes / inner),
+        imbalance=grid.largest_load * tasks / (outer * tiles),
+        groups=outer * (inner // micro_kernel.rows + left) / tasks,
+        vectors=outer * vectors * columns / tasks,
+        tails=outer * vectors * (columns % micro_kernel.columns) / tasks,
+        left_over=left / vectors,
         num_bytes=np.broadcast_to(np.asarray(problem.num_bytes(extents), dtype=np.float64), shape),
         tasks=tasks,
     )
@@ -158,8 +190,8 @@ class RowEstimator(TermEstimator):
         passes, costly, elementary = _functions(problem, micro_kernel)
         _, rows, columns, _ = problem.sizes(extents)
         return (
-            micro_kernel.rows,
-            micro_kernel.columns // self.limits.lanes,
+            micro_kernel.rows // (self.limits.lanes if problem.inner else 1),
+            micro_kernel.columns // (1 if problem.inner else self.limits.lanes),
             passes,
             len(schedule(problem, micro_kernel.keep).kept),
             costly,

@@ -7,5 +7,5 @@ PrimFunc), ``packing`` (the constant operand's layout), ``host`` (a library's en
 
 Lowering puts a tile together from ``sources`` (what it reads: ``row_sources``, ``windowing``,
 ``column_sources``, with the copies of ``copying`` and ``panels``), ``kernel`` (the loop over the reduction),
-``output`` (where it goes) and ``tails`` (what happens past an edge).
+``output`` (where it goes) and ``tails`` (what happens past an edge). ``squares`` transposes in registers.
 """

@@ -59,7 +59,7 @@ class RowMemory:
             last = as_int64(self.extents[first]) - 1
             width = as_int64(self.problem.product(tuple(rest), self.extents))
             return tirx.max(tirx.min(found, last), i64(0)) * width
-        if read.taps:
+        if read.taps or read.reorders:
             return self._begin_under(read, row)
         own = self.problem.indices[read.tensor]
         offset: Any = i64(0)
@@ -78,9 +78,9 @@ class RowMemory:
         return tirx.Select(tirx.all(found >= i64(0), found < num_rows), i64(1), i64(0))
 
     def _begin_under(self, read: RowRead, row: Any) -> Any:
-        """Return the offset of the row of an element of a window; past an edge, of the nearest one.
+        """Return the offset of a row in a tensor of any order; of the element of a window, that one's.
 
-        That is one of the window, too.
+        Past an edge it is that of the nearest element, which is one of the window, too.
         """
         own, taps = self.problem.indices[read.tensor], {one.axis: (one, tap) for one, tap in read.taps}
         offset: Any = i64(0)

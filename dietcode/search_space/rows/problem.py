@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import Window
+from dietcode.workload.block_forms import inner_rows, turned_rows
 from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand, own_rows
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes, taps
 from dietcode.workload.text import clip
 
-_FROM_MEMORY = ("gather", "rotate", *POOLINGS)
+_FROM_MEMORY = ("gather", "transpose", "rotate", *POOLINGS)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RowRead:
         Whether these are negated.
     within : int
         Columns of a group that is shifted by itself; 0 for the whole row.
+    reorders : bool
+        Whether the tensor has its indices in another order than the grid.
     """
 
     tensor: str
@@ -40,6 +43,7 @@ class RowRead:
     shift: int = 0
     negates: bool = False
     within: int = 0
+    reorders: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,8 @@ class RowProblem(BlockProblem):
             tensor = str(node.operands[0])
             if node.operator == "gather":
                 found[own_rows(name)] = RowRead(tensor, positions=str(node.operands[1]))
+            elif node.operator == "transpose":
+                found[own_rows(name)] = RowRead(tensor, reorders=True)
             elif node.operator == "rotate":
                 shift, negates = node.attribute("by"), node.attribute("negate")
                 within = node.attribute("within") or 0
@@ -95,6 +101,34 @@ class RowProblem(BlockProblem):
         return expand(self.nodes, self.indices)
 
     @cached_property
+    def inner(self) -> tuple[str, ...]:
+        """The row indices that follow the columns in tensors, whose vectors lie across rows; mostly none."""
+        grid = set(self.rows + self.columns)
+        turned = {read.tensor for read in self.reads.values() if read.reorders}
+        every = [indices for name, indices in self.indices.items() if name not in turned]
+        own = [indices for indices in every if set(indices) <= grid]
+        return tuple(inner_rows(own, "".join(self.columns)))
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The other row indices."""
+        return tuple(index for index in self.rows if index not in self.inner)
+
+    @cached_property
+    def turned(self) -> tuple[str, ...]:
+        """The row indices that tensors are transposed from: these lie next to each other there."""
+        own = [self.indices[read.tensor] for read in self.reads.values() if read.reorders]
+        return tuple(turned_rows(own, "".join(self.rows), "".join(self.columns)))
+
+    def turns(self, read: RowRead) -> bool:
+        """Whether the columns of what is read do not lie next to each other."""
+        return read.reorders and not self.indices[read.tensor].endswith("".join(self.columns))
+
+    def is_wide(self, indices: str) -> bool:
+        """Whether a value of these indices differs from column to column."""
+        return "".join(self.columns) in indices
+
+    @cached_property
     def reduces(self) -> bool:
         """Whether any value depends on a whole row, so that no row can be split."""
         return any(primitive.kind in REDUCTIONS for primitive in self.primitives)
@@ -112,16 +146,20 @@ class RowProblem(BlockProblem):
     def _check_form(self) -> None:
         grid = (*self.rows, *self.columns)
         tables = self.row_tables | {str(self.nodes[name].operands[0]) for name in self.pools}
+        tables |= {read.tensor for read in self.reads.values() if read.reorders}
         used = {index for table in tables for index in self.indices[table]}
         self._check_reads()
         for name, indices in self.indices.items():
-            own = indices.removesuffix("".join(self.columns))
+            own = indices.replace("".join(self.columns), "")
             if name in tables:
                 continue
             if not set(own) <= set(self.rows) or len(set(own)) != len(own):
                 raise ValueError(f"subscripts {clip(indices)} of {clip(name)}; allowed: of {clip(grid)}")
         if set(grid) | used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(grid)}")
+        turning = [read for read in self.reads.values() if self.turns(read)]
+        if turning and (self.reduces or not self.turned):
+            raise ValueError(f"{clip(turning[0].tensor)} transposed; allowed: where nothing is reduced")
 
     def _check_reads(self) -> None:
         """Refuse what reads no tensor in its own way, and rotations that are not fixed."""

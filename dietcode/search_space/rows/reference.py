@@ -99,8 +99,7 @@ def compute(node: BlockNode, operands: Sequence[Any], indices: str, own: Sequenc
     if node.operator in _AS_THEY_ARE:
         return np.asarray(_AS_THEY_ARE[node.operator](node, operands, own))
     if node.operator in _ALONG_ROW:
-        axis = node.attribute("axis")
-        axes = tuple(range(len(indices) - len(axis), len(indices)))
+        axes = tuple(indices.index(index) for index in node.attribute("axis"))
         return np.asarray(_ALONG_ROW[node.operator](node, operands, axes, indices))
     if node.operator == "clip":
         low, high = (node.attribute(bound) for bound in ("low", "high"))
@@ -184,6 +183,11 @@ def _rmsnorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], in
     return np.asarray(y * operands[1] if len(operands) > 1 else y)
 
 
+def _count_along(x: FloatArray, axis: int) -> Any:
+    """Return positions along an axis, with extent 1 along the others."""
+    return np.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
+
+
 def _pool(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> FloatArray:
     """Return the largest element, or the mean, of the windows over some axes."""
     x = np.asarray(operands[0])
@@ -224,6 +228,9 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
         operands[0], np.asarray(operands[1]).astype(np.int64), axis=0, mode="clip"
     ),
     "relabel": lambda node, operands, own: operands[0],
+    "transpose": lambda node, operands, own: operands[0].transpose(
+        [own[0].index(index) for index in node.attribute("dims")]
+    ),
     "maxpool": _pool,
     "avgpool": _pool,
     "rotate": _rotate,
@@ -232,6 +239,9 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
     ),
 }
 _ALONG_ROW: dict[str, Callable[..., Any]] = {
+    "hide": lambda node, operands, axes, indices: np.where(
+        _count_along(operands[0], axes[0]) < operands[1], operands[0], -np.inf
+    ),
     "sum": lambda node, operands, axes, indices: operands[0].sum(axis=axes),
     "mean": lambda node, operands, axes, indices: operands[0].mean(axis=axes),
     "max": lambda node, operands, axes, indices: operands[0].max(axis=axes),

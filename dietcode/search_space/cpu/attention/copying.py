@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
+from dietcode.search_space.cpu.squares import transposed
 from dietcode.search_space.tir import (
     FROM_L2,
     TirOps,
@@ -21,8 +22,6 @@ from dietcode.search_space.tir import (
     store,
 )
 from dietcode.search_space.vectors import named
-
-_QUARTER = 4  # floats within which shuffles of x86 are cheapest
 
 
 @dataclass(frozen=True)
@@ -73,53 +72,13 @@ def transpose_keys(keys: KeyRows, count: Any, depth: int, to: Any, lanes: int, a
                         prefetch(keys.buffer, keys.at(begin + (i + BLOCK)) + first, FROM_L2)
                         prefetch(ahead.buffer, ahead.at(begin + i) + first, FROM_L2)
                 square = [named(load(keys.buffer, [o + first], lanes), lanes) for o in offsets]
-                for i, row in enumerate(_transposed(square, lanes)):
+                for i, row in enumerate(transposed(square, lanes)):
                     store(to, row, [(first + i) * BLOCK + begin], lanes)
         if rest:
             mask = first_lanes(i64(rest), lanes)
             square = [named(load_masked(keys.buffer, o + whole * lanes, lanes, mask), lanes) for o in offsets]
-            for i, row in enumerate(_transposed(square, lanes)[:rest]):
+            for i, row in enumerate(transposed(square, lanes)[:rest]):
                 store(to, row, [begin + (whole * lanes + i) * BLOCK], lanes)
-
-
-def _transposed(square: list[Any], lanes: int) -> list[Any]:
-    """Return as many vectors as lanes, transposed.
-
-    First four by four within each quarter of a vector of 16, which takes no index registers; then quarters.
-    """
-    quarters = [_four_by_four(square[i : i + _QUARTER], lanes) for i in range(0, lanes, _QUARTER)]
-    columns: dict[int, Any] = {}
-    for c in range(_QUARTER):
-        vectors, half = [quarter[c] for quarter in quarters], lanes // _QUARTER // 2
-        orders = [[2 * k + odd for k in range(2 * half)] for odd in (0, 1)]
-        for _ in range((lanes // _QUARTER).bit_length() - 1):
-            pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-            vectors = [_shuffled(pair, order, lanes, _QUARTER) for order in orders for pair in pairs]
-        columns |= {_QUARTER * number + c: vector for number, vector in enumerate(vectors)}
-    return [columns[number] for number in range(lanes)]
-
-
-def _four_by_four(rows: list[Any], lanes: int) -> list[Any]:
-    """Return four vectors: in each quarter of number c, column c of that quarter of the rows."""
-    begins = range(0, lanes, _QUARTER)
-    singles = [[k for b in begins for i in (0, 1) for k in (b + h + i, lanes + b + h + i)] for h in (0, 2)]
-    pairs = [
-        [k for b in begins for k in (b + h, b + h + 1, lanes + b + h, lanes + b + h + 1)] for h in (0, 2)
-    ]
-    upper, lower = (
-        [_shuffled(two, order, lanes) for order in singles] for two in (tuple(rows[:2]), tuple(rows[2:]))
-    )
-    return [
-        _shuffled((one, other), order, lanes)
-        for one, other in zip(upper, lower, strict=True)
-        for order in pairs
-    ]
-
-
-def _shuffled(vectors: tuple[Any, Any], order: list[int], lanes: int, size: int = 1) -> Any:
-    """Return elements of two vectors, `size` that follow each other for each number of `order`."""
-    numbers = [tirx.IntImm("int32", size * k + i) for k in order for i in range(size)]
-    return named(tirx.Shuffle(list(vectors), numbers), lanes)
 
 
 def copy_values(values: KeyRows, count: Any, width: int, to: Any, lanes: int) -> None:

@@ -31,7 +31,7 @@ from dietcode.search_space.cpu.attention.copying import KeyRows, copy_values, tr
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import num_tasks, pitch
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
+from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, load, workspace
 
 
 def lower_attention(
@@ -176,7 +176,7 @@ class _AttentionLowering:
                     states = _bind(number * of_tile)
                     scratch.body.clear(states, i64(self.height))
                     begin = _bind(segment * SEGMENT)
-                    end = _bind(tirx.min(begin + SEGMENT, own.keys))
+                    end = _bind(tirx.min(begin + SEGMENT, self._num_keys(own, at)))
                     tiles = (_bind(tile - group * own.tiles), i64(1))
                     self._segment(scratch, own, at, (begin, end), tiles, states)
             with self._tasks() as task:
@@ -228,7 +228,7 @@ class _AttentionLowering:
         """Compute some tiles of a group from begin to end, `first` being the first one's number."""
         body, later = scratch.body, self.height * self.micro_kernel.tiles * self.pitch
         num_rows = _bind(count * self.height)
-        num_keys = _bind(self._num_seen(grid, first + count))
+        num_keys = _bind(tirx.min(self._num_seen(grid, first + count), self._num_keys(grid, at)))
         body.clear(i64(0), num_rows)
         with T.serial(i64(0), _ceildiv(num_keys, SEGMENT)) as segment:
             states = _bind(tirx.Select(segment > i64(0), i64(later), i64(0)))
@@ -246,6 +246,14 @@ class _AttentionLowering:
     def _finish(self, body: TileBody, grid: _Grid, at: Mapping[str, Any], tile: Any, states: Any) -> None:
         for i, row in enumerate(body.rows(at, tile * self.height, grid.rows)):
             body.finish(_bind(states + i * self.pitch), row.output)
+
+    def _num_keys(self, grid: _Grid, at: Mapping[str, Any]) -> Any:
+        """Return how many keys of a group exist, by its length if it has one."""
+        name = self.plan.lengths
+        if name is None:
+            return grid.keys
+        length = load(self.memory.buffers[name], [self.memory.offset(name, at)], 1)
+        return tirx.max(tirx.min(tirx.Cast("int64", length), grid.keys), i64(0))
 
     def _num_seen(self, grid: _Grid, tiles: Any) -> Any:
         """Return how many keys the queries of a group's first tiles see at most."""

@@ -7,6 +7,7 @@ halves of what remains. So a row has the same bits whatever it was computed with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import maximum, pointwise
 from dietcode.search_space.cpu.rows.streaming import stream
+from dietcode.search_space.cpu.squares import transposed
 from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import Pass, Schedule
@@ -28,6 +30,7 @@ from dietcode.search_space.tir import (
     i64,
     load,
     load_masked,
+    prefetch,
     small_buffer,
     splat,
     store,
@@ -39,7 +42,10 @@ from dietcode.workload.expansion import ROWS, Primitive
 NUM_ACCUMULATORS = 4
 """Vectors that a reduction along a row is added up in, before those are combined."""
 
-_COMBINE = combine_by(maximum)
+_LINE = 16  # elements of a line of a cache
+
+COMBINE = combine_by(maximum)
+"""How two values of a reduction become one, by its kind."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,11 @@ class RowBody:
     _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _inside: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _stored: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
+    _ahead: dict[str, Any] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
+    _num_turned: Any = field(default=None, init=False)
 
-    def emit(self, rows: Sequence[Any], span: Span) -> None:
+    def emit(self, rows: Sequence[Any], span: Span, following: Any = None, num_turned: Any = None) -> None:
         """Compute some rows.
 
         Parameters
@@ -99,10 +107,21 @@ class RowBody:
             Flattened; as many as the code takes together.
         span : Span
             The columns; all of them where the block reduces.
+        following : int64 expression or None
+            The next row, gathered values of which are fetched into the caches meanwhile: no processor
+            foresees where it lies.
+        num_turned : int64 expression or None
+            How many rows exist, where they are as many as a vector has lanes, the last one again in the
+            place of the others; None where nothing is transposed.
         """
+        self._num_turned = num_turned
         bind = TirOps().bind
         self._rows = list(rows)
         self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
+        gathered = [name for name, read in self.problem.reads.items() if read.positions]
+        self._ahead = {
+            name: bind(self.memory.begin(name, following)) for name in gathered if following is not None
+        }
         averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         for i, row in enumerate(rows):
             for name in (*self.problem.reads, *self.problem.outputs):
@@ -114,7 +133,7 @@ class RowBody:
                     self._inside[name, i] = self.memory.is_inside(name, row)
                 if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
                     value = load(self.memory.buffers[name], [self._begins[name, i]], 1)
-                    self._scalars[name, i] = named(value, 1)
+                    self._scalars[name, i] = named(value, 1, str(self.problem.storage(name)))
             self._narrow(self.schedule.before, i)
         for one in self.schedule.passes:
             self._pass(one, span)
@@ -122,6 +141,11 @@ class RowBody:
             if not self.problem.is_wide(self.problem.indices[name]):
                 for i in range(len(rows)):
                     store(self.memory.buffers[name], self._scalars[name, i], [self._begins[name, i]], 1)
+
+    @property
+    def _fetching(self) -> Pass:
+        """The pass that fetches the next row: a middle one, since the last one writes."""
+        return self.schedule.passes[(len(self.schedule.passes) - 1) // 2]
 
     def _narrow(self, primitives: Sequence[Primitive], i: int) -> None:
         for p in primitives:
@@ -187,7 +211,7 @@ class RowBody:
 
     def _close(self, one: Pass, accumulators: dict[tuple[str, int, int], Any]) -> None:
         for p in one.reductions:
-            combine = _COMBINE[p.kind]
+            combine = COMBINE[p.kind]
             for i in range(len(self._rows)):
                 vectors = [load(accumulators[p.name, i, j], [0], self.lanes) for j in range(NUM_ACCUMULATORS)]
                 while len(vectors) > 1:
@@ -210,8 +234,11 @@ class RowBody:
         mask : boolean vector or None
             Lanes that exist; None for all.
         """
-        shared: dict[str, Any] = {}
+        shared: dict[Any, Any] = {}  # by name, or by name and row
         mask = None if mask is None else named(mask, self.lanes, "bool")
+        if self._ahead and one is self._fetching and j * self.lanes % _LINE == 0:
+            for name, begin in self._ahead.items():
+                prefetch(self.memory.buffers[self.problem.reads[name].tensor], begin + column)
         for i in range(len(self._rows)):
             values: dict[str, Any] = {}
 
@@ -231,6 +258,8 @@ class RowBody:
                 operands = [value_of(operand) for operand in p.operands]
                 if p.kind == "causal":
                     result = self._causal(operands[0], p.option, i, column)
+                elif p.kind == "hide":
+                    result = self._hidden(operands[0], self._scalars[p.option, i], column)
                 else:
                     result = pointwise(p.kind, operands, self.lanes, p.option)
                 values[p.name] = named(result, self.lanes)
@@ -245,7 +274,7 @@ class RowBody:
         if mask is not None:
             value = tirx.Select(mask, value, const(BEGIN[p.kind], self.lanes))
         so_far = load(slot, [0], self.lanes)
-        store(slot, _COMBINE[p.kind](self.lanes, so_far, value), [0], self.lanes)
+        store(slot, COMBINE[p.kind](self.lanes, so_far, value), [0], self.lanes)
 
     def _causal(self, value: Any, query: str, i: int, column: Any) -> Any:
         """Return -inf for keys after the query, the last of which sees all."""
@@ -253,12 +282,22 @@ class RowBody:
         num_seen = position + 1 + self.columns - self.memory.extents[query]
         return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
 
-    def _read(self, name: str, i: int, column: Any, mask: Any, shared: dict[str, Any]) -> Any:
+    def _hidden(self, value: Any, length: Any, column: Any) -> Any:
+        """Return -inf from a length on."""
+        num_seen = tirx.Cast("int64", length)
+        return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
+
+    def _read(self, name: str, i: int, column: Any, mask: Any, shared: dict[Any, Any]) -> Any:
         """Return a vector of an input; that of one without rows is read once for all of them."""
         if name in shared:
             return shared[name]
         read = self.problem.reads.get(name, RowRead(name))
         buffer = self.memory.buffers[read.tensor]
+        if self.problem.turns(read):
+            if (name, 0) not in shared:
+                square = self._square(read, buffer, self._begins[name, 0], column)
+                shared.update({(name, row): vector for row, vector in enumerate(square)})
+            return shared[name, i]
         if read.within:
             return self._turned(read, self._load(buffer, self._begins[name, i] + column, mask))
         if read.shift:
@@ -271,6 +310,19 @@ class RowBody:
         if self.problem.indices.get(name) == "".join(self.problem.columns):
             shared[name] = value
         return value
+
+    def _square(self, read: RowRead, buffer: Any, begin: Any, column: Any) -> list[Any]:
+        """Return a vector of every row, transposed from vectors along the rows."""
+        own, last = self.problem.indices[read.tensor], self.problem.columns[-1]
+        later = tuple(own[own.index(last) + 1 :])
+        stride = TirOps().bind(as_int64(self.problem.product(later, self.memory.extents)))
+        exist = named(first_lanes(self._num_turned, self.lanes), self.lanes, "bool")
+        square = []
+        for j in range(self.lanes):
+            at = tirx.min(column + j, as_int64(self.columns) - 1)
+            vector = load_masked(buffer, TirOps().bind(begin + at * stride), self.lanes, exist)
+            square.append(named(vector, self.lanes))
+        return transposed(square, self.lanes)
 
     def _load(self, buffer: Any, offset: Any, mask: Any) -> Any:
         if mask is None:
@@ -322,18 +374,20 @@ class RowBody:
         if name not in self.problem.outputs:
             return
         offset, buffer = self._begins[name, i] + column, self.memory.buffers[name]
-        if name in self.problem.into:
-            with T.If(self._stored[name, i] > i64(0)), T.Then():
-                if mask is None:
-                    store(buffer, value, [offset], self.lanes)
-                else:
-                    store_masked(buffer, value, offset, mask)
-        elif mask is None and self.streams and not any(name in one.loads for one in self.schedule.passes):
-            stream(buffer, value, offset)
-        elif mask is None:
-            store(buffer, value, [offset], self.lanes)
-        else:
-            store_masked(buffer, value, offset, mask)
+        is_read = any(name in one.loads for one in self.schedule.passes)
+        with ExitStack() as inside:
+            if self._num_turned is not None and i:  # a row that does not exist has no vector
+                inside.enter_context(T.If(self._num_turned > i64(i)))
+                inside.enter_context(T.Then())
+            if name in self.problem.into:
+                inside.enter_context(T.If(self._stored[name, i] > i64(0)))
+                inside.enter_context(T.Then())
+            if mask is not None:
+                store_masked(buffer, value, offset, mask)
+            elif self.streams and not is_read and name not in self.problem.into:
+                stream(buffer, value, offset)
+            else:
+                store(buffer, value, [offset], self.lanes)
 
 
 def _across(value: Any, lanes: int, combine: Callable[[int, Any, Any], Any]) -> Any:

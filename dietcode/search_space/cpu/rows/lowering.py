@@ -16,6 +16,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.across import AcrossBody
 from dietcode.search_space.cpu.rows.body import RowBody, Span
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import num_tasks
@@ -24,7 +25,7 @@ from dietcode.search_space.partition import ceildiv, choose_partition
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
+from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, first_lanes, i64, workspace
 
 
 def lower_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, name: str) -> Any:
@@ -78,7 +79,8 @@ def lower_row_tasks(problem: RowProblem, micro_kernel: RowKernel, limits: Limits
     tasks = num_tasks(micro_kernel, limits)
     loop = T.serial if micro_kernel.serial else T.parallel
     with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-        _task(problem, micro_kernel, limits, memory, task)
+        emit = _task_turned if problem.turned else _task_across if problem.inner else _task
+        emit(problem, micro_kernel, limits, memory, task)
 
 
 def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any) -> None:
@@ -110,10 +112,82 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
         with T.serial(i64(0), groups) as group:
             row = ops.bind(begin + group * height)
-            body.emit([row + i for i in range(height)], span)
+            # Several rows at once keep enough lines in flight as it is.
+            following = tirx.min(row + 1, rows - 1) if height == 1 else None
+            body.emit([row + i for i in range(height)], span, following)
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
                 body.emit([row], span)
+        if micro_kernel.stream:
+            finish_streams()
+
+
+def _task_turned(
+    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any
+) -> None:
+    """Emit one task of a block that transposes tensors: squares of as many rows as a vector has lanes."""
+    ops, height, indices = TirOps(), micro_kernel.rows, problem.rows
+    end = indices.index(problem.turned[-1]) + 1
+    before = indices[: end - len(problem.turned)]
+    outer, extent, stride, columns = (
+        ops.bind(as_int64(problem.product(some, memory.extents)))
+        for some in (before, problem.turned, indices[end:], problem.columns)
+    )
+    fixed = [problem.extents[index] for index in problem.columns]
+    num_columns = columns if None in fixed else int(problem.product(problem.columns, dict(problem.extents)))
+    tiles = ops.bind(ceildiv(extent, height, ops))
+    row_tiles = ops.bind(outer * tiles * stride)
+    column_tiles = ops.bind(ceildiv(columns, micro_kernel.columns, ops))
+    tasks = num_tasks(micro_kernel, limits)
+    grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops, rows_first=True)
+    first, last = _part(row_tiles, ops.bind(tirx.truncdiv(task, grid.column_parts)), grid.row_parts)
+    column_part = ops.bind(tirx.truncmod(task, grid.column_parts))
+    span = Span(*_part(column_tiles, column_part, grid.column_parts), is_whole=False)
+    plan = schedule(problem, micro_kernel.keep)
+    body = RowBody(problem, memory, plan, limits.lanes, micro_kernel.columns, num_columns, None, i64(0))
+    body.streams = micro_kernel.stream
+    with T.serial(first, last) as tile:
+        group = ops.bind(tirx.truncdiv(tile, tiles))
+        begin = ops.bind((tile - group * tiles) * height)
+        base = ops.bind(tirx.truncdiv(group, stride) * (extent * stride) + tirx.truncmod(group, stride))
+        rows = [ops.bind(base + tirx.min(begin + i, extent - 1) * stride) for i in range(height)]
+        body.emit(rows, span, num_turned=ops.bind(tirx.min(extent - begin, i64(height))))
+    if micro_kernel.stream:
+        finish_streams()
+
+
+def _task_across(
+    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any
+) -> None:
+    """Emit one task of a block whose columns lie before its last indices: vectors of rows."""
+    ops, lanes, height = TirOps(), limits.lanes, micro_kernel.rows
+    outer, inner, columns = (
+        ops.bind(as_int64(problem.product(indices, memory.extents)))
+        for indices in (problem.outer, problem.inner, problem.columns)
+    )
+    tasks, tiles = num_tasks(micro_kernel, limits), ops.bind(ceildiv(inner, height, ops))
+    grid = choose_partition(i64(1), outer, tiles, tasks, False, ops, rows_first=True)
+    first_row, last_row = _part(outer, ops.bind(tirx.truncdiv(task, grid.column_parts)), grid.row_parts)
+    first, last = _part(tiles, ops.bind(tirx.truncmod(task, grid.column_parts)), grid.column_parts)
+    begin, end = ops.bind(first * height), ops.bind(tirx.min(last * height, inner))
+    plan = schedule(problem, micro_kernel.keep)
+    with ExitStack() as buffers:
+        scratch, pitch = None, i64(0)
+        if plan.kept:
+            pitch = ops.bind(ceildiv(columns, micro_kernel.columns, ops) * micro_kernel.columns)
+            scratch = buffers.enter_context(workspace(pitch * (len(plan.kept) * height)))
+        body = AcrossBody(
+            problem, memory, plan, lanes, micro_kernel.columns, columns, scratch, pitch, micro_kernel.stream
+        )
+        groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
+        rest = ops.bind(begin + groups * height)
+        with T.serial(first_row, last_row) as row:
+            with T.serial(i64(0), groups) as group:
+                at = ops.bind(begin + group * height)
+                body.emit(row, [ops.bind(at + i) for i in range(0, height, lanes)])
+            with T.serial(i64(0), ops.bind(ceildiv(end - rest, lanes, ops))) as number:
+                at = ops.bind(rest + number * lanes)
+                body.emit(row, [at], first_lanes(end - at, lanes))
         if micro_kernel.stream:
             finish_streams()
 

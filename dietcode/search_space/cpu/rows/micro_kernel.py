@@ -17,7 +17,8 @@ class RowKernel:
     Attributes
     ----------
     rows, columns : int
-        Extents in elements of what one step of a pass computes; `columns` is a multiple of the lanes.
+        Extents in elements of what one step of a pass computes; `columns` is a multiple of the lanes, or
+        `rows` where the columns are not the last indices.
     keep : str
         One of `KEEPS`: values that later passes read from memory; the others they compute again.
     serial : bool

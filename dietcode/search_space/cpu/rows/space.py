@@ -14,6 +14,7 @@ ROWS = (1, 2, 4, 8)
 VECTORS = (1, 2, 4, 8)
 _MOST_VECTORS = 16  # of a step, all rows together: code grows with it, and little else
 _NUM_ACCUMULATORS = 4  # a step of a row that is added up has a multiple of these
+_SQUARES = (1, 2, 4)  # next to each other, of a step that transposes
 _FLOAT_BYTES = 4
 
 
@@ -24,10 +25,20 @@ def num_tasks(micro_kernel: RowKernel, limits: Limits) -> int:
 
 def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool:
     """Whether code for a micro-kernel can be generated, and its step is small enough."""
-    vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
-    if remainder or vectors < 1 or vectors * micro_kernel.rows > _MOST_VECTORS:
+    if problem.turned:  # squares are transposed
+        width, rest = divmod(micro_kernel.columns, limits.lanes)
+        return (
+            micro_kernel.rows == limits.lanes
+            and not rest
+            and width in _SQUARES
+            and not (micro_kernel.serial and (micro_kernel.stream or limits.num_cores == 1))
+        )
+    across = bool(problem.inner)  # vectors lie across rows, and steps are single columns
+    vectors, remainder = divmod(micro_kernel.rows if across else micro_kernel.columns, limits.lanes)
+    steps = micro_kernel.columns if across else micro_kernel.rows
+    if remainder or vectors < 1 or steps < 1 or vectors * steps > _MOST_VECTORS:
         return False
-    if problem.reduces and vectors % _NUM_ACCUMULATORS:
+    if problem.reduces and (steps if across else vectors) % _NUM_ACCUMULATORS:
         return False
     # Small calls stay in the caches; on one core `serial` changes nothing.
     return not (micro_kernel.serial and (micro_kernel.stream or limits.num_cores == 1))
@@ -37,14 +48,23 @@ def seeds(problem: RowProblem, limits: Limits) -> list[RowKernel]:
     """Return the micro-kernels to begin with: one row and the tallest step, on all cores and on one."""
     tall = max(r for r in ROWS if r * _NUM_ACCUMULATORS <= _MOST_VECTORS)
     sizes = [(1, _NUM_ACCUMULATORS), (tall, _NUM_ACCUMULATORS)]
-    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r, v in sizes]
-    return [kernel for kernel in kernels if allows(problem, kernel, limits)]
+    kernels = [_kernel(problem, r, v, s, limits) for s in (False, True) for r, v in sizes]
+    return [kernel for kernel in dict.fromkeys(kernels) if allows(problem, kernel, limits)]
 
 
 def around(problem: RowProblem, limits: Limits) -> list[RowKernel]:
     """Return every step, with what else is not the default left out: neighbours bring that along."""
-    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r in ROWS for v in VECTORS]
-    return [kernel for kernel in kernels if allows(problem, kernel, limits)]
+    kernels = [_kernel(problem, r, v, s, limits) for s in (False, True) for r in ROWS for v in VECTORS]
+    return [kernel for kernel in dict.fromkeys(kernels) if allows(problem, kernel, limits)]
+
+
+def _kernel(problem: RowProblem, rows: int, vectors: int, serial: bool, limits: Limits) -> RowKernel:
+    """Return a step of some rows and vectors of each, or of some vectors across rows and columns."""
+    if problem.turned:
+        return RowKernel(limits.lanes, (vectors if rows == 1 else _SQUARES[0]) * limits.lanes, serial=serial)
+    if problem.inner:
+        return RowKernel(rows * limits.lanes, vectors, serial=serial)
+    return RowKernel(rows, vectors * limits.lanes, serial=serial)
 
 
 def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> list[RowKernel]:
