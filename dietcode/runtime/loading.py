@@ -107,12 +107,12 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)
-    uncounted = table_sizes(manifest)
-    functions = {"run": threads.bind(module["run"], uncounted=uncounted), "select": module["select"]}
+    facts_of_run = {"uncounted": table_sizes(manifest), "num_parts": manifest["num_threads"]}
+    functions = {"run": threads.bind(module["run"], **facts_of_run), "select": module["select"]}
     for facts in manifest["packed"].values():
         name = packing_function(facts)
         functions[name] = threads.bind(module[name])
-    beside_torch = threads.bind(module["run"], beside_torch=True, uncounted=uncounted)
+    beside_torch = threads.bind(module["run"], beside_torch=True, **facts_of_run)
     return Library(path, manifest, functions, beside_torch, threads.num_threads)
 
 

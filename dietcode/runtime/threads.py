@@ -56,14 +56,16 @@ class Threads:
         cores = available_cores()
         return cls(num_threads or max(1, min(tuned_for, cores)), chosen, cores)
 
-    def bind(self, function: Any, beside_torch: bool = False, uncounted: int = 0) -> Any:
+    def bind(self, function: Any, beside_torch: bool = False, uncounted: int = 0, num_parts: int = 0) -> Any:
         """The function of an attached library, on these threads; for PyTorch's tensors, or for others.
 
         How long its loops take is remembered for each shape, but for the integers that `uncounted` has a bit
-        of, the lowest for the first.
+        of, the lowest for the first. `num_parts` is how many iterations its loops have, 0 where that is not
+        known.
         """
         team = {"own": _OWN, "host": _HOST, "auto": _HOST_IN_TIME if beside_torch else _OWN}[self.team]
-        return _launcher()["bind"](function, self.num_threads, team, self.num_cores, uncounted)
+        words = self.num_threads, team, self.num_cores, uncounted, num_parts
+        return _launcher()["bind"](function, *words)
 
 
 def bind_for_measuring(function: Any, num_threads: int) -> Any:

@@ -19,6 +19,7 @@ _FLOAT_BYTES = 4
 _MAX_ELEMENTS = 1 << 40
 _NEAREST = 3  # LLVM's locality of what goes to every cache
 FROM_L2 = 1
+_ANY_VALUE = 15  # kTVMFFIAnyUnionValue of tirx.builtin.TVMStructFieldKind
 _SCOPE = contextvars.ContextVar("_SCOPE", default="global")
 
 warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
@@ -42,6 +43,17 @@ def small_buffer(size: int, dtype: str = DTYPE) -> Any:
     times faster.
     """
     return T.alloc_buffer((i64(size),), dtype, scope=_SCOPE.get())
+
+
+def address_of(buffer: Any) -> Any:
+    """Return the address of a buffer's first element, an int64 expression.
+
+    TIR has no cast of a pointer to an integer: it is written to a slot of tvm-ffi's and read back, which LLVM
+    makes nothing of.
+    """
+    slot = T.Bind(T.tvm_stack_alloca("tvm_ffi_any", 1))
+    T.evaluate(T.tvm_struct_set(slot, 0, _ANY_VALUE, buffer.data))
+    return T.tvm_struct_get(slot, 0, _ANY_VALUE, "int64")
 
 
 @contextmanager

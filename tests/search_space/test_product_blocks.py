@@ -6,13 +6,18 @@ import random
 
 import numpy as np
 import pytest
+import tvm
+from compile_cache import load_compiled
 from product_blocks import BLOCKS, built_block, problem_of
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.reference import block_reference
+from dietcode.search_space.tir import address_of, i64
 from dietcode.target.cpu import CpuTarget
 
 
@@ -59,6 +64,36 @@ def test_positions_outside_of_a_table_read_its_first_or_last_row(target: CpuTarg
     for category in range(len(block.kernels)):
         (output,) = block.run(inputs, extents, category)
         assert np.allclose(output, right["h"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lstm", "qkv"])
+def test_tables_are_filled_forwards_and_backwards_with_the_same_bits(name: str, avx2: CpuTarget) -> None:
+    """Calls that write one behind the other go over the columns the other way each time."""
+    block = built_block(name, avx2.mcpu)
+    problem = block.problem
+    extents = extents_of(problem, 9, 0)
+    inputs = block.inputs(extents)
+    given = inputs | {tensor: block.pack(tensor, inputs[tensor], extents) for tensor in problem.packed}
+    for category in range(len(block.kernels)):
+        shapes = [np.shape(output) for output in block.run(inputs, extents, category)]
+        tables = [np.full((3, *shape), np.nan, np.float32) for shape in shapes]
+        for place in range(3):
+            outputs = [table[place] for table in tables]
+            block.module["run"](*(given[tensor] for tensor in problem.inputs), *outputs, category)
+        for table in tables:
+            assert not np.isnan(table).any()
+            assert np.array_equal(table[0], table[1]) and np.array_equal(table[0], table[2])
+
+
+def test_an_address_in_generated_code_is_that_of_the_array(avx2: CpuTarget) -> None:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        array, found = (T.arg(name, T.buffer((1,), "int64")) for name in ("array", "found"))
+        T.buffer_store(found, address_of(array), [i64(0)])
+    module = load_compiled(tvm.IRModule({"main": builder.get()}), avx2)
+    array, found = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    module["main"](array, found)
+    assert found[0] == array.ctypes.data
 
 
 def test_nan_stays_in_its_row(avx2: CpuTarget) -> None:

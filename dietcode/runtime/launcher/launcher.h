@@ -67,6 +67,25 @@ typedef struct {
 int is_resting(const Losses *team, int64_t now); /* whether it is left alone */
 void note_loss(Losses *team, int64_t now, int64_t nsecs); /* of a run: how much longer it took than on one thread */
 
+/* timings.c */
+typedef struct {
+  _Atomic int64_t mean, away, away_until; /* nanoseconds; how long, and until when, one thread runs the loop instead */
+  atomic_int was_slow;                    /* than one thread, the last time */
+} Several;
+
+/* A loop whose function is called with some integers, which are a library's shape. */
+typedef struct {
+  _Atomic int64_t alone, last_alone; /* nanoseconds on one thread; when one ran it last */
+  atomic_int is_measured;            /* whether one thread ran it; a guess else */
+  atomic_int until_look, look_wait;  /* runs until one thread is tried, and from that time to the next */
+  Several in_pool, on_host;
+} Timing;
+void begin_timing(Timing *timing);
+void note_alone(Timing *timing, int64_t nsecs, int is_guess);
+void note_several(Timing *timing, Several *several, int64_t nsecs, int64_t posted);
+int pays(Several *several, int64_t alone, int64_t now);
+int is_look(Timing *timing);
+
 /* workspace.c */
 void *alloc_workspace(int device_type, int device, uint64_t num_bytes, int code, int bits);
 int free_workspace(int device_type, int device, void *memory);

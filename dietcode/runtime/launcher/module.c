@@ -10,19 +10,6 @@
 
 typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
 
-/* Nanoseconds on several threads; whether the last time was slower than one thread, and whether others than they ran the
- * loop since then. */
-typedef struct {
-  _Atomic int64_t mean;
-  atomic_int was_slow, is_back;
-} Mean;
-
-/* Nanoseconds of a loop whose function is called with some integers, which are a library's shape. */
-typedef struct {
-  _Atomic uint64_t key;           /* 0 for none */
-  _Atomic int64_t alone;          /* on one thread */
-  Mean in_pool, on_host;
-} Timing;
 enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000 }; /* small: no thread pays, awake or not */
 enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
 enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
@@ -32,6 +19,8 @@ typedef struct {
   int num_threads;
   Team team;
   uint64_t uncounted; /* a bit for each of its integers that says nothing of how long it takes */
+  int num_parts;      /* iterations of its loops, of which a task has some */
+  _Atomic uint64_t keys[NUM_TIMINGS]; /* of what the timings are of, 0 for nothing */
   Timing timings[NUM_TIMINGS];
 } Binding;
 
@@ -98,50 +87,17 @@ static uint64_t digest(uint64_t before, uint64_t value) { return (before ^ value
 static Timing *timing_of(Binding *binding, Body body) {
   uint64_t key = digest(current_shape, (uint64_t)(uintptr_t)body) | 1;
   Timing *timing = &binding->timings[key >> 55];
-  if (atomic_exchange(&timing->key, key) != key) {
-    timing->alone = INT64_MAX; /* not known yet */
-    timing->in_pool.mean = timing->on_host.mean = 0;
-    timing->in_pool.was_slow = timing->on_host.was_slow = 0;
-  }
+  if (atomic_exchange(&binding->keys[key >> 55], key) != key) begin_timing(timing);
   return timing;
-}
-
-/* What disturbs one thread only ever adds time. */
-static void note_alone(Timing *timing, int64_t nsecs) {
-  int64_t last = timing->alone;
-  if (nsecs / 2 > last) nsecs = 2 * last;
-  timing->alone = nsecs < last ? nsecs : last + (nsecs - last) / 8;
-}
-
-/* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. What happens once
- * counts less, and how long it took then is chance. The first time after a while on one thread does not count: they slept,
- * and do not the next time. */
-static void note_together(Mean *several, int64_t nsecs, int64_t alone) {
-  if (several->is_back && several->mean) {
-    several->is_back = 0;
-    return;
-  }
-  int is_slow = nsecs > alone, weight = is_slow && several->was_slow ? 4 : 16;
-  if (!several->was_slow && nsecs / MOST_SLOW > alone) nsecs = MOST_SLOW * alone;
-  several->mean += several->mean ? (nsecs - several->mean) / weight : nsecs < alone ? nsecs : alone;
-  several->was_slow = is_slow;
 }
 
 static int64_t note_run(Timing *timing, const Job *job, int on_host) {
   int64_t now = now_nsecs(), nsecs = now - job->posted;
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
-  if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own);
-  note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs, timing->alone);
+  if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own, 1);
+  note_several(timing, on_host ? &timing->on_host : &timing->in_pool, nsecs, job->posted);
   if (timing->alone != INT64_MAX) note_loss(on_host ? &host_losses : &pool_losses, now, nsecs - timing->alone);
   return now;
-}
-
-/* Whether several threads are faster; where they were not they are tried again some time later. */
-static int pays(Mean *several, int64_t alone) {
-  if (several->mean <= alone) return 1;
-  several->mean -= several->mean / 64;
-  several->is_back = 1;
-  return 0;
 }
 
 /* Whether this thread has slept since its last call, but for the calls that have followed each other at once since then. The
@@ -169,20 +125,21 @@ int launch(Body body, void *data, int num_task) {
   if (inside || total <= 1 || size == 1) return body(0, &alone, data);
   Timing *timing = current && team < HOST ? timing_of(current, body) : NULL;
   if (timing) {
-    if (size && !pays(&timing->on_host, timing->alone)) size = 0;
+    if (size && !pays(&timing->on_host, timing->alone, posted)) size = 0;
     int64_t pays_from = size ? 0 : pool_pays_from(posted);
-    if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS) ||
-        (!size && (is_resting(&pool_losses, posted) || !pays(&timing->in_pool, timing->alone)))) {
+    if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS) || is_look(timing) ||
+        (!size && (is_resting(&pool_losses, posted) || !pays(&timing->in_pool, timing->alone, posted)))) {
       int status = body(0, &alone, data);
       last_end = now_nsecs();
-      note_alone(timing, last_end - posted);
-      calls.end = last_end;
+      note_alone(timing, last_end - posted, 0);
+      calls.end = timing->last_alone = last_end;
       return status;
     }
   }
   if (size && total > size) total = size;
   int num_threads = total;
-  if (timing && num_task <= 0 && total <= MAX_THREADS / NUM_PIECES && !pool_is_awake()) total *= NUM_PIECES;
+  if (timing && num_task <= 0 && total < current->num_parts && !pool_is_awake())
+    total = current->num_parts / total < NUM_PIECES ? current->num_parts : total * NUM_PIECES;
   Job job;
   memset(&job, 0, offsetof(Job, claimed));
   memset(job.claimed, 0, total);
@@ -251,15 +208,15 @@ static void free_binding(void *self) {
   free(self);
 }
 
-/* bind(function, num_threads, team, num_cores, uncounted): the function, whose loops run on at most so many threads of a team. 0 is
+/* bind(function, num_threads, team, num_cores, uncounted, num_parts): the function, whose loops run on at most so many threads of a team. 0 is
  * the own pool and 1 the host's team where it comes in time, both where they are faster than one thread; 2 is the host's
  * team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of the pool run. Calls whose integers differ
- * only where `uncounted` has a bit, the lowest for the first, count as of one shape; 0 where it is left out. */
+ * only where `uncounted` has a bit, the lowest for the first, count as of one shape; its loops have `num_parts` iterations. Both are 0 where they are left out: all count, and nothing is known. */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)self;
-  int is_typed = (num_args == 4 || num_args == 5) && args[0].type_index == kTVMFFIFunction;
+  int is_typed = num_args >= 4 && num_args <= 6 && args[0].type_index == kTVMFFIFunction;
   for (int i = 1; is_typed && i < num_args; i++) is_typed = args[i].type_index == kTVMFFIInt;
-  if (!is_typed) return fail("TypeError", "bind: takes a function and three or four integers");
+  if (!is_typed) return fail("TypeError", "bind: takes a function and three to five integers");
   int64_t num_threads = args[1].v_int64, team = args[2].v_int64, cores = args[3].v_int64;
   if (num_threads < 1 || team < OWN || team > POOL || cores < 1)
     return fail("ValueError", "bind: threads and cores are 1 or more, a team is 0 to 3");
@@ -269,6 +226,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t
   binding->num_threads = num_threads < MAX_THREADS ? (int)num_threads : MAX_THREADS;
   binding->team = (Team)team;
   binding->uncounted = num_args > 4 ? (uint64_t)args[4].v_int64 : 0;
+  binding->num_parts = num_args > 5 && args[5].v_int64 < MAX_THREADS ? (int)args[5].v_int64 : 0;
   num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
   TVMFFIObjectIncRef(binding->function);
   if (TVMFFIFunctionCreate(binding, call_bound, free_binding, &result->v_ptr) != 0) {

@@ -8,7 +8,9 @@
         functions of the accumulators and of other tensors; outputs
     for task in parallel(P): what follows a reduction along rows, as a block of rows
 
-A tile that reaches past an edge computes clamped rows and panels, and writes what exists.
+A tile that reaches past an edge computes clamped rows and panels, and writes what exists. Blocks of rows go
+over the columns forwards and backwards in turns, and so do calls whose outputs lie one behind the other, as
+the steps of a recurrence: what is in a core's cache of a weight that does not fit it is read first.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.memory import RowMemory
-from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
+from dietcode.search_space.tir import CPU, INT32, TirOps, address_of, as_int64, i64, workspace
+
+_FLOAT_BYTES = 4
 
 
 def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, name: str) -> Any:
@@ -112,8 +116,11 @@ def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
     num_blocks = bind(ceildiv(height, in_l2, ops))
     edge = Edge(rows, columns, bind(ceildiv(columns, tile.lanes, ops)))
     fits = _always_fits(problem, micro_kernel)
-    with T.serial(i64(0), num_blocks) as block, T.serial(*column_range) as column_tile:
+    parity = bind(_parity(tile))
+    with T.serial(i64(0), num_blocks) as block, T.serial(*column_range) as step:
         low, high = _part(height, block, num_blocks)
+        backwards = tirx.bitwise_and(parity + block, i64(1)) > i64(0)
+        column_tile = bind(ops.where(backwards, column_range[0] + column_range[1] - 1 - step, step))
         column = bind(column_tile * micro_kernel.columns)
         panel = bind(column_tile * tile.vectors)
         with T.serial(bind(first + low), bind(first + high)) as row_tile:
@@ -127,6 +134,13 @@ def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
                         tile.emit(row, column, panel, None)
                     with T.Else():
                         tile.emit(row, column, panel, edge)
+
+
+def _parity(tile: ProductTile) -> Any:
+    """Return how many times an output fits before itself: odd and even in turns where calls fill a table."""
+    output = tile.problem.outputs[0]
+    size = as_int64(tile.memory.value(view_of(tile.problem, output).size))
+    return tirx.truncdiv(address_of(tile.memory.buffers[output]), tirx.max(size * _FLOAT_BYTES, i64(1)))
 
 
 def _depth(tile: ProductTile) -> Any:
