@@ -231,9 +231,9 @@ class Driver:
     def tensor_map(self, one: TensorMap, address: int) -> Any:
         """Return a tensor map of the tensor at an address, as a kernel takes it by value."""
         area = (ctypes.c_char * (_MAP_BYTES + _MAP_ALIGNMENT))()
-        place = (ctypes.c_char * _MAP_BYTES).from_buffer(area, -ctypes.addressof(area) % _MAP_ALIGNMENT)
-        self.call("cuTensorMapEncodeTiled", place, *map_arguments(one, address))
-        return place
+        made = (ctypes.c_char * _MAP_BYTES).from_buffer(area, -ctypes.addressof(area) % _MAP_ALIGNMENT)
+        self.call("cuTensorMapEncodeTiled", made, *map_arguments(one, address))
+        return made
 
     def stream(self) -> Stream:
         """Return a new stream, which waits for no other."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
-from dietcode.runtime.device_constants import PackedOnGpu, Permutations
+from dietcode.runtime.cuda_constants import PackedOnGpu, Permutations
 from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST

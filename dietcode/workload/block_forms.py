@@ -116,8 +116,10 @@ def _check_transposed(graph: GraphParts, rows: str, columns: str, reduces: bool)
     """Refuse transpositions from vectors of two kinds, and from columns that are apart."""
     turned: dict[str, str] = {}
     for name, node in graph.nodes.items():
+        if node.operator != "transpose":
+            continue
         own = graph.indices[str(node.operands[0])]
-        if node.operator != "transpose" or own.endswith(columns):
+        if own.endswith(columns):
             continue
         path, given = field_path((*GRAPH, name)), f"given {own} as {graph.indices[name]}"
         if reduces or columns not in own:

@@ -182,7 +182,7 @@ def _check_integers(block: BlockSpec, tensors: Mapping[str, str]) -> None:
     integers = {one.at for one in block.outputs if one.at}
     for name, node in block.graph.items():
         if node.operator in INTEGERS:
-            if node.operands[1] not in tensors:
+            if isinstance(node.operands[1], str) and node.operands[1] not in tensors:
                 path = field_path((*GRAPH, name, node.operator, 1))
                 raise SpecError(path, f"given {clip(node.operands[1])}; allowed: a tensor")
             integers.add(str(node.operands[1]))

@@ -186,7 +186,7 @@ def interrupted_at(process: subprocess.Popen[str], stage: str) -> tuple[int, str
 @pytest.mark.parametrize("stage", ["seed", pytest.param("measure", marks=pytest.mark.long)])
 def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path: Path, stage: str) -> None:
     spec = tmp_path / "spec.json"
-    spec.write_text(json.dumps(SPEC | {"name": "interrupted", "dims": {"m": "4*T", "n": 48, "k": 24}}))
+    spec.write_text(json.dumps(SPEC | {"name": "interrupted", "budget": {"trials": 64, "seconds": 60}}))
     cache = tmp_path / "cache"
     status, rest, children = interrupted_at(command(cache, "tune", spec, "-o", tmp_path / "lib"), stage)
     assert status == 130, (status, rest)

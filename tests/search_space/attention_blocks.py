@@ -34,6 +34,9 @@ ATTENTIONS: dict[str, Case] = {
     "one-head": (("qd", "kd", "ke", "q", "qk", "qe"), {"scale": 0.5}, {"d": 17, "e": 3}),
 }
 
+ON_GPUS = [name for name, (_, attributes, _) in ATTENTIONS.items() if "lengths" not in attributes]
+"""Cases that GPUs have code for."""
+
 
 def attention_data(name: str) -> dict[str, Any]:
     """A spec of a case."""

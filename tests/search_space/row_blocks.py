@@ -13,6 +13,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours
 from dietcode.search_space.rows.problem import RowProblem
+from dietcode.workload.operators import CPU_ALONE
 from dietcode.workload.parse import spec_from_data
 
 Node = dict[str, Any]
@@ -293,6 +294,17 @@ def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
         "dims": {index: f"V{index}" if index in free else fixed[index] for index in indices},
     }
     return RowProblem.of_spec(spec_from_data(data))
+
+
+@functools.cache
+def on_gpus() -> list[str]:
+    """Names of the blocks that GPUs have code for."""
+    found = {name: problem_of(name) for name in BLOCKS}
+    return [
+        name
+        for name, problem in found.items()
+        if not problem.inner and not CPU_ALONE & {node.operator for node in problem.nodes.values()}
+    ]
 
 
 def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:

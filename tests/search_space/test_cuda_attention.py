@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from attention_blocks import ATTENTIONS, attention_of
+from attention_blocks import ON_GPUS, attention_of
 from emulated_block import LIMITS, TARGET, EmulatedBlock
 from emulation import ORDERS, host_text
 from needs import needs_nvrtc
@@ -42,7 +42,7 @@ def extents_of(problem: AttentionProblem, num_queries: int, num_keys: int, seed:
     return extents | {"q": num_queries, "k": num_keys}
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", ON_GPUS)
 def test_every_length_and_micro_kernel(name: str) -> None:
     block = attention(name)
     for seed, (num_queries, num_keys) in enumerate(LENGTHS):
@@ -165,7 +165,7 @@ def test_nan_stays_nan(tensor: str) -> None:
         assert np.array_equal(np.isnan(output), right), tile.name
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", ON_GPUS)
 def test_the_space(name: str) -> None:
     """The seeds are in it, its neighbours too, and each can run; few queries may have parts of the keys."""
     problem = attention_of(name)

@@ -54,7 +54,7 @@ def test_products_are_right(name: str) -> None:
 
 
 @pytest.mark.sampled(keep=9)  # the block of all functions among them
-@pytest.mark.parametrize("name", row_blocks.BLOCKS)
+@pytest.mark.parametrize("name", row_blocks.on_gpus())
 def test_rows_are_right(name: str) -> None:
     """One element, and odd numbers of rows and columns on both sides of what a row's threads take."""
     block = rows(name)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import product_blocks
 import pytest
-from attention_blocks import ATTENTIONS, attention_data, attention_of
+from attention_blocks import ON_GPUS, attention_data, attention_of
 from emulated_block import LIMITS, TARGET, EmulatedBlock, extents_of
 from emulation import ORDERS, compiled
 from needs import needs_nvrtc
@@ -86,9 +86,9 @@ def test_copies_of_each_width_are_right(extents: dict[str, int]) -> None:
         block.check(extents | {"m": rows})
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", ON_GPUS)
 def test_attention_is_right(name: str) -> None:
-    block = attention(name, DTYPES[list(ATTENTIONS).index(name) % 2])
+    block = attention(name, DTYPES[ON_GPUS.index(name) % 2])
     assert len(block.tiles) == 3
     for queries, keys in LENGTHS:
         block.check(lengths(block.problem, queries, keys))

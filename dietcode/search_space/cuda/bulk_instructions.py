@@ -26,12 +26,12 @@ MAX_AXES = 3
 def _copy(axes: int) -> str:
     """Begin to copy the box at coordinates, the innermost axis first, and tell a barrier of its bytes."""
     given = ", ".join(f"int at_{i}" for i in range(axes))
-    places = ", ".join(f"%{i + 3}" for i in range(axes))
+    coordinates = ", ".join(f"%{i + 3}" for i in range(axes))
     values = ", ".join(f'"r"(at_{i})' for i in range(axes))
     return f"""\
 {_HEAD} void copy_box_{axes}(const {TENSOR_MAP}& map, uint to, uint barrier, {given}) {{
   asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {{{places}}}], [%2];"
+               "[%0], [%1, {{{coordinates}}}], [%2];"
                :: "r"(to), "l"(&map), "r"(barrier), {values} : "memory");
 }}
 """

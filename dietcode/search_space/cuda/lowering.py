@@ -185,8 +185,8 @@ def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any
                     stride = batches * all_rows * all_columns
                 store(total, tirx.const(0, DTYPE), [0], 1)
                 with T.unroll(0, micro_kernel.splits) as part:
-                    place = tirx.address_of(workspace[wide(part) * stride + offset])
-                    store(total, total[0] + tirx.call_extern(DTYPE, "read_written", place), [0], 1)
+                    address = tirx.address_of(workspace[wide(part) * stride + offset])
+                    store(total, total[0] + tirx.call_extern(DTYPE, "read_written", address), [0], 1)
                 writer.write(lambda _: total[0], batch, row, column)
     return builder.get()
 

@@ -74,8 +74,8 @@ def permutations(problem: Problem, packed: Problem) -> Mapping[str, Permutation]
     name = problem.column_operand
     if problem.indices[name] == packed.indices[name]:
         return {}
-    places = {index: place for place, index in enumerate(problem.indices[name])}
+    axis_of = {index: axis for axis, index in enumerate(problem.indices[name])}
     outer = [problem.extents[axis[0]] if len(axis) > 1 else None for axis in problem.axes(name)]
-    axes = tuple(tuple(places[index] for index in axis) for axis in packed.axes(name))
+    axes = tuple(tuple(axis_of[index] for index in axis) for axis in packed.axes(name))
     layout = f"{problem.indices[name]} -> {packed.indices[name]}"
     return {name: Permutation(tuple(outer), axes, layout)}

@@ -215,7 +215,7 @@ class AcrossBody:
             parts = {key: small_buffer(self.lanes) for key in totals}
             for p, i, j in keys:
                 store(parts[p.name, i, j], const(BEGIN[p.kind], self.lanes), [0], self.lanes)
-            self._steps(one, parts, begin, end)
+            self._columns(one, parts, begin, end)
             for p, i, j in keys:
                 total, part = (load(held[p.name, i, j], [0], self.lanes) for held in (totals, parts))
                 store(totals[p.name, i, j], COMBINE[p.kind](self.lanes, total, part), [0], self.lanes)
@@ -234,15 +234,15 @@ class AcrossBody:
             return found[0]
         return named(found[0] / splat(tirx.Cast(DTYPE, self.columns), self.lanes), self.lanes)
 
-    def _steps(self, one: Pass, parts: Mapping[tuple[str, int, int], Any], begin: Any, end: Any) -> None:
+    def _columns(self, one: Pass, parts: Mapping[tuple[str, int, int], Any], begin: Any, end: Any) -> None:
         """Emit some columns: whole steps, then one by one."""
         bind, step = TirOps().bind, self.step
-        steps = bind(tirx.truncdiv(end - begin, i64(step)))
-        with T.serial(i64(0), steps) as number:
+        num_steps = bind(tirx.truncdiv(end - begin, i64(step)))
+        with T.serial(i64(0), num_steps) as number:
             first = bind(begin + number * step)
             for j in range(step):
                 self._column(one, parts, bind(first + j), j)
-        rest = bind(begin + steps * step)
+        rest = bind(begin + num_steps * step)
         for j in range(step - 1):
             with T.If(rest + j < end), T.Then():
                 self._column(one, parts, bind(rest + j), j)

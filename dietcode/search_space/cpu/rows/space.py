@@ -35,10 +35,10 @@ def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool
         )
     across = bool(problem.inner)  # vectors lie across rows, and steps are single columns
     vectors, remainder = divmod(micro_kernel.rows if across else micro_kernel.columns, limits.lanes)
-    steps = micro_kernel.columns if across else micro_kernel.rows
-    if remainder or vectors < 1 or steps < 1 or vectors * steps > _MOST_VECTORS:
+    apart = micro_kernel.columns if across else micro_kernel.rows
+    if remainder or vectors < 1 or apart < 1 or vectors * apart > _MOST_VECTORS:
         return False
-    if problem.reduces and (steps if across else vectors) % _NUM_ACCUMULATORS:
+    if problem.reduces and (apart if across else vectors) % _NUM_ACCUMULATORS:
         return False
     # Small calls stay in the caches; on one core `serial` changes nothing.
     return not (micro_kernel.serial and (micro_kernel.stream or limits.num_cores == 1))

@@ -120,9 +120,9 @@ class Permutations:
         NotLeanError
             One is not packed for this library.
         """
-        for place, name, layout in self.at:
-            given = tensors[place]
+        for position, name, layout in self.at:
+            given = tensors[position]
             if type(given) is not PackedOnGpu or given.name != name or given.layout != layout:
                 raise NotLeanError
-            tensors[place] = given.data
+            tensors[position] = given.data
         return tensors
