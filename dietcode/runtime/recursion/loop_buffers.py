@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from dietcode.runtime.recursion.moves import MoveStep
 from dietcode.runtime.recursion.rows import ReadingRule, RowStep
 
 
-class LoopBuffers:
+class LoopBuffers(ABC):
     """What recursions and programs number alike.
 
     Parameters
@@ -41,9 +42,9 @@ class LoopBuffers:
         self._num_buffers = num_given
         self._fixed: dict[int, int] = {}  # addresses of constants
 
+    @abstractmethod
     def _tensor(self, group: int, read: TensorRead) -> LoopTensor:
         """Return a value that is no constant, in a shape."""
-        raise NotImplementedError
 
     def _loop_step(self, group: int, step: RowStep) -> LoopCall | LoopMove:
         """Return a step of a phase or a block over numbered buffers."""

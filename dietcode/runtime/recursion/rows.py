@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +51,7 @@ class ReadingRule:
         return self.row_elements * np.dtype(self.dtype).itemsize
 
 
-class RowDescription:
+class RowDescription(ABC):
     """What follows from the steps of rows, and from the weights that they read.
 
     Attributes
@@ -64,9 +65,9 @@ class RowDescription:
     load: tuple[HostStep, ...]
 
     @property
+    @abstractmethod
     def groups(self) -> Sequence[Sequence[RowStep]]:
         """The steps of each phase or block."""
-        raise NotImplementedError
 
     @cached_property
     def all_steps(self) -> tuple[KernelStep, ...]:
