@@ -27,6 +27,12 @@ class Program:
             raise ModelError(
                 f"program: given {clip(function)}; allowed: a function written by def, a method, or a module"
             )
+        if inspect.isgeneratorfunction(self.function) or inspect.iscoroutinefunction(self.function):
+            kind = "a generator" if inspect.isgeneratorfunction(self.function) else "a coroutine"
+            raise ModelError(
+                f"program: {self.function.__name__} is {kind}; allowed: a function that returns its result, "
+                "as a list of what is yielded"
+            )
         functools.update_wrapper(self, self.function)
 
     def __get__(self, instance: Any, owner: type) -> Program:

@@ -6,6 +6,7 @@ import ast
 import collections
 
 from dietcode.programs import dictionaries, lists
+from dietcode.programs.generators import as_list, without_yield
 from dietcode.programs.statements import (
     Outside,
     assigned,
@@ -18,7 +19,7 @@ from dietcode.programs.statements import (
     loop_without_else,
     name_of,
     taken_apart,
-    without_gradients,
+    without_context,
 )
 
 _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
@@ -85,11 +86,17 @@ class _Simplification(ast.NodeTransformer):
         ]
         return parts[0] if len(parts) == 1 else at(node, ast.BoolOp(ast.Or(), parts))
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Simplify the function, and those within it."""
+        return self.generic_visit(without_yield(node))
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
             made: ast.AST = self.visit(_mapped(node, word))
             return made
+        if word in _LOOPED:
+            node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.deque and len(node.args) < 2 and not node.keywords:
             node.func = at(node, ast.Name("list", ast.Load()))
@@ -165,10 +172,11 @@ class _Simplification(ast.NodeTransformer):
         return node
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
-        body = without_gradients(node)
+        body = without_context(node)
         return self._all(body) if body is not None else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        node.iter = as_list(node.iter)
         return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
@@ -333,7 +341,20 @@ def _made_dict(node: ast.Call) -> ast.expr:
 
 
 def _first(node: ast.Call) -> ast.expr:
-    """Return ``next(iter(x))``, which fails for an empty x; anything else stays, and is refused."""
+    """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
+
+    Anything else stays, and is refused.
+    """
+    if node.args and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
+        items = bound(
+            node, "items", _renamed(at(node, ast.ListComp(node.args[0].elt, node.args[0].generators)))
+        )
+        start = at(node, ast.Constant(0))
+        if len(node.args) == 1:
+            return at(node, ast.Subscript(items, start, ast.Load()))
+        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [start]))
+        found = at(node, ast.Subscript(load(node, "items"), at(node, ast.Constant(0)), ast.Load()))
+        return at(node, ast.IfExp(is_some, found, node.args[1]))
     given = node.args[0] if len(node.args) == 1 and not node.keywords else None
     is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
     if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:

@@ -103,7 +103,7 @@ _ADVICE: dict[type, str] = {
     ast.JoinedStr: "texts that the program has, which are compared; make others of its result, outside",
     ast.Lambda: "a lambda as the key of sorted, min and max, and in map and filter; else a function by def",
     ast.Match: "patterns of values, of classes with named fields, of lists and tuples, names and _",
-    ast.With: "with torch.no_grad()",
+    ast.With: "with torch.no_grad(), contextlib.nullcontext()",
     ast.ClassDef: "classes outside of the program",
     ast.Global: "a parameter, and a result",
     ast.Nonlocal: "a list that holds the value, or a result",
@@ -111,8 +111,8 @@ _ADVICE: dict[type, str] = {
     ast.ImportFrom: "imports at the top of the file",
     ast.Delete: "pop of a list",
     ast.GeneratorExp: "a list, as [… for … in …]; a generator within sum, min, max, any, all, list, sorted",
-    ast.Yield: "a list that is returned",
-    ast.YieldFrom: "a list that is returned; found += items in place of yield from items",
+    ast.Yield: "yield as a statement, in a generator that ends by itself and returns no value",
+    ast.YieldFrom: "yield from as a statement, in a generator that ends by itself and returns no value",
     ast.Starred: "arguments that are written out",
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 _Node = TypeVar("_Node", bound=ast.AST)
-_NO_GRADIENTS = ("no_grad", "inference_mode")
+_PLAIN_CONTEXTS = ("no_grad", "inference_mode", "nullcontext")
 _SELVES = (
     "bool",
     "float",
@@ -62,13 +62,13 @@ def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
     return at(node, ast.Call(at(node, named), list(args), []))
 
 
-def without_gradients(node: ast.With) -> list[ast.stmt] | None:
-    """Return the body of ``with torch.no_grad():``; None for any other context."""
+def without_context(node: ast.With) -> list[ast.stmt] | None:
+    """Return the body of ``with`` something that changes no result; None for any other context."""
     for item in node.items:
         given = item.context_expr
         named = given.func if isinstance(given, ast.Call) and not given.args else None
         word = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
-        if word not in _NO_GRADIENTS or item.optional_vars is not None:
+        if word not in _PLAIN_CONTEXTS or item.optional_vars is not None:
             return None
     return node.body
 
