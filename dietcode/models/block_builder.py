@@ -193,7 +193,10 @@ class _Block:
             for operand in node.tensors:
                 if operand not in self._inside or self._is_reduced(operand):
                     presences.append(self._presence_of(operand))
-        groups = _merged(full, presences, self._num_columns())
+        num_columns = self._num_columns()
+        if self._products and num_columns > 1:  # a product's columns are one axis
+            raise _NotABlockError
+        groups = _merged(full, presences, num_columns)
         letters = [*_ROW_LETTERS[: len(groups) - 1], "n"]
         if len(groups) > len(_ROW_LETTERS):
             raise _NotABlockError

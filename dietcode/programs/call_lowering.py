@@ -22,6 +22,8 @@ from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.instances import find
 
+_OF_ONE_AXIS = "allowed: of one axis; of weights, outside of the program's functions"
+
 
 class CallLowering(ExpressionLowering):
     """Calls of one context as code."""
@@ -185,7 +187,7 @@ class CallLowering(ExpressionLowering):
             return value
         tensors = [one for one in kinds if is_tensor_kind(one)]
         if role == "tolist" and any(len(one[2]) != 1 for one in tensors):
-            raise self.refuse(node, "tolist of a tensor of several axes; allowed: of one axis")
+            raise self.refuse(node, f"tolist of a tensor of several axes; {_OF_ONE_AXIS}")
         if role == "tolist" and any(one[1] != "float32" for one in tensors):
             raise self.refuse(
                 node, "tolist of whole numbers or bools; write x.float().tolist(), and int() of its items"

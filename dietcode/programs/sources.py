@@ -18,6 +18,7 @@ from dietcode.programs.simplifying import simplified
 from dietcode.runtime.programs.instances import plain_value
 
 _MISSING = object()
+_OF_VALUES = ("shape", "ndim", "T", "mT", "item", "tolist")  # of a weight, as of any tensor
 
 
 class FunctionSource:
@@ -168,7 +169,7 @@ class Statics:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         base = self._find(node.value)
-        if base is _MISSING or (is_tensor(base) and node.attr in ("shape", "ndim", "T", "mT")):
+        if base is _MISSING or (is_tensor(base) and node.attr in _OF_VALUES):
             return _MISSING
         try:
             return getattr(base, node.attr)

@@ -8,6 +8,7 @@ from dietcode.graph.graph import Graph
 from dietcode.models.grouping import constants_of
 
 _WORTH_IT = frozenset({"linear", "matmul", "softmax", "layernorm", "rmsnorm"})
+_REARRANGED = frozenset({"reshape", "expand", "transpose"})  # no kernel writes these: what they read is kept
 
 
 def hoisted_values(graph: Graph, states: Collection[str]) -> list[str]:
@@ -40,7 +41,7 @@ def hoisted_values(graph: Graph, states: Collection[str]) -> list[str]:
         if node.result not in wanted:
             continue
         name = node.result
-        while producers[name].operator == "reshape" and producers[name].operands[0] in costly:
+        while producers[name].operator in _REARRANGED and producers[name].operands[0] in costly:
             name = str(producers[name].operands[0])
         found[name] = None
     return list(found)

@@ -121,9 +121,12 @@ def _rows_alike(order: str) -> Rule:
 
     def alike(r: Rewriter, node: Node) -> str | None:
         if node.operator in ELEMENTWISE:
+            shape = _common_shape(r, node)
+            if ROWS not in shape[:1]:
+                return None
             found = _without_expansion(r, node)
             is_short = found is not None and ROWS not in r.type(found).shape
-            return _repeated(r, str(found), _common_shape(r, node), order) if is_short else found
+            return _repeated(r, str(found), shape, order) if is_short else found
         if node.operator not in ("full", "expand") or ROWS not in node.attributes["shape"][:1]:
             return None
         shape = node.attributes["shape"]

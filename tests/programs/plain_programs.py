@@ -204,11 +204,29 @@ def best_path() -> Case:
     return run, [_rows(1), _rows(3, 2)], [_rows(5, 4)]
 
 
+def least_score() -> Case:
+    """Layers until a score is above a weight, whose number and list the program reads as those of values."""
+    words, layer, least = nn.Embedding(WORDS, WIDTH).eval(), _linear(), nn.Parameter(torch.tensor(0.3))
+    shares = nn.Parameter(torch.tensor([0.5, -2.0]))
+
+    @dietcode.program
+    def run(text: list[int]) -> tuple[Tensor, int]:
+        h, steps = torch.zeros(WIDTH), 0
+        for word in text:
+            h = torch.tanh(layer(h) + words(torch.tensor(word)))
+            steps += 1
+            if h.max().item() > least.item() and h[0].item() > shares.tolist()[1]:
+                break
+        return h, steps
+
+    return run, [[1, 2], [3], [4, 5, 6]], [[7, 8, 9, 1]]
+
+
 PROGRAMS = {
     one.__name__: one
     for one in (
         *(kinds_of_nodes, layers_by_member, members_compared),
-        best_path,
+        *(best_path, least_score),
         *(spliced_lists, inserted_tensors, layers_in_training),
     )
 }
