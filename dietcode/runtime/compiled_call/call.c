@@ -18,6 +18,7 @@ typedef struct {
   PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
   View packed[MAX_TENSORS];     /* of those bound that are packed */
   PyObject *buffers, *kept;     /* dicts, or NULL: what the first has is as the second says, or nothing is called */
+  PyObject *empty, *quiet;      /* tuples of dicts that have nothing, and of functions that say 0, or nothing is called */
 } CompiledCall;
 
 static PyTypeObject *compiled_call_type;
@@ -66,10 +67,24 @@ static int has_other_buffers(CompiledCall *self) {
   return 0;
 }
 
+/* Whether somebody looks at calls: a hook, a mode, a transformation. */
+static int is_looked_at(CompiledCall *self) {
+  if (!self->kept) return 0;
+  for (Py_ssize_t i = 0, count = PyTuple_Size(self->empty); i < count; i++)
+    if (PyDict_Size(PyTuple_GetItem(self->empty, i)) != 0) return 1;
+  for (Py_ssize_t i = 0, count = PyTuple_Size(self->quiet); i < count; i++) {
+    PyObject *said = PyObject_CallNoArgs(PyTuple_GetItem(self->quiet, i));
+    int is_something = said ? PyObject_IsTrue(said) : 1;
+    Py_XDECREF(said);
+    if (is_something) return 1;
+  }
+  return 0;
+}
+
 /* Looks at the tensors; returns how many are PyTorch's. */
 static int look_at_tensors(CompiledCall *self, Frame *frame) {
   int num_torch = 0;
-  if (has_other_buffers(self)) return -1;
+  if (is_looked_at(self) || has_other_buffers(self)) return -1;
   for (int i = 0; i < self->num_tensors; i++) {
     View *view = &frame->views[i];
     if (self->bound[i] && self->packed[i].tensor.data) {
@@ -295,24 +310,40 @@ static PyObject *bind_compiled(PyObject *whole, PyObject *values) {
   return (PyObject *)self;
 }
 
+static int are_of(PyObject *tuple, int (*is_one)(PyObject *)) {
+  for (Py_ssize_t i = 0, count = PyTuple_Size(tuple); i < count; i++)
+    if (!is_one(PyTuple_GetItem(tuple, i))) return 0;
+  return 1;
+}
+
+static int is_dict(PyObject *object) { return PyDict_Check(object); }
+static int is_address(PyObject *pair) {
+  return PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1));
+}
+
 static PyObject *watch(PyObject *object, PyObject *args) {
   CompiledCall *self = (CompiledCall *)object;
-  PyObject *buffers, *kept, *name, *pair, *copy, *owned;
+  PyObject *buffers, *kept, *name, *pair, *copy, *owned, *empty, *quiet;
   Py_ssize_t position = 0;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept)) return NULL;
-  while (PyDict_Next(kept, &position, &name, &pair)) {
-    if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1))) continue;
-    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, and one of (tensor, address)");
+  if (!PyArg_ParseTuple(args, "O!O!O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept, &PyTuple_Type, &empty, &PyTuple_Type,
+                        &quiet))
+    return NULL;
+  int is_right = are_of(empty, is_dict) && are_of(quiet, PyCallable_Check);
+  while (is_right && PyDict_Next(kept, &position, &name, &pair)) is_right = is_address(pair);
+  if (!is_right) {
+    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, one of (tensor, address), a tuple of dicts, and one of functions");
     return NULL;
   }
   copy = PyDict_Copy(kept);
-  owned = copy ? PyTuple_Pack(3, self->owned, buffers, copy) : NULL;
+  owned = copy ? PyTuple_Pack(5, self->owned, buffers, copy, empty, quiet) : NULL;
   Py_XDECREF(copy);
   if (!owned) return NULL;
   Py_DECREF(self->owned); /* the new tuple has it */
   self->owned = owned;
   self->buffers = buffers;
   self->kept = copy;
+  self->empty = empty;
+  self->quiet = quiet;
   return Py_NewRef(Py_None);
 }
 
@@ -333,7 +364,7 @@ static void free_compiled(PyObject *self) {
 static PyMethodDef compiled_methods[] = {
     {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
     {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, by name"},
-    {"watch", watch, METH_VARARGS, "watch(buffers, kept): declines while the buffers are others"},
+    {"watch", watch, METH_VARARGS, "watch(buffers, kept, empty, quiet): when to decline"},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
                                        {Py_tp_methods, compiled_methods},
