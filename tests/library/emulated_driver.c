@@ -1,4 +1,4 @@
-/* A driver for GPUs that are not there: what `launcher.c` asks of libcuda.so.1, with kernels that run on the CPU.
+/* A driver for GPUs that are not there: what the launcher of a library asks of libcuda.so.1, with kernels that run on the CPU.
  *
  * Kernels are registered beforehand, by name. What was asked is written down for the tests to read.
  */

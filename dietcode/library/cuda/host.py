@@ -21,7 +21,8 @@ from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 
-_LAUNCHER = Path(__file__).with_name("launcher.c")
+_LAUNCHER = Path(__file__).with_name("launcher")
+_FILES = ("library.h", "driver.c", "devices.c", "tensors.c", "calls.c")  # in this order
 _DTYPES = {  # DLPack's codes, and bits
     "float32": (2, 32),
     "float16": (2, 16),
@@ -136,7 +137,7 @@ def host_text(
         defines["UNEVEN_PADDING"] = 1
     parts = [
         "".join(f"#define {name} {value}\n" for name, value in defines.items()),
-        _LAUNCHER.read_text(encoding="utf-8"),
+        *((_LAUNCHER / name).read_text(encoding="utf-8") for name in _FILES),
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _array("const Kernel kernels[NUM_IMAGES][NUM_KERNELS]", [_kernels(own, kernels) for own in emitted]),
