@@ -129,6 +129,7 @@ def host_text(
         "MAX_LAUNCHES": max(len(launches_of(problem, tile)) for tile in tiles),
         "MAX_RANK": max(len(problem.axes(name)) for name in names),
         "MAX_MAPS": most_maps,
+        "HAS_PERSISTENT": int(any(own.persistent for of_image in emitted for own in of_image.values())),
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
     }
@@ -181,7 +182,10 @@ def _images(images: Sequence[Image]) -> str:
 def _kernels(emitted: Mapping[str, Function], kernels: Sequence[str]) -> str:
     """Return what an architecture's code of each kernel needs of a launch."""
     rows = [emitted[name] for name in kernels]
-    own = [f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}}}" for one in rows]
+    own = [
+        f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}, {one.cluster}, {int(one.persistent)}}}"
+        for one in rows
+    ]
     return "{" + ", ".join(own) + "}"
 
 

@@ -71,6 +71,14 @@ static int launch_overlapping(void* function, const Launch* launch, const Kernel
   return check(driver.launch_with(&config, function, arguments, NULL), "cuLaunchKernelEx");
 }
 
+/* A launch of clusters of blocks. */
+static int launch_clusters(void* function, unsigned x, unsigned y, const Kernel* kernel, void* stream,
+                           void** arguments) {
+  Attribute attribute;
+  Config config = config_of(kernel, x, y, stream, &attribute);
+  return check(driver.launch_with(&config, function, arguments, NULL), "cuLaunchKernelEx");
+}
+
 /* run(inputs..., outputs..., workspace address, variables...) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
@@ -113,11 +121,19 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
       status = fail("ValueError", "run: %lld blocks; allowed: %d", (long long)launch->x, INT32_MAX);
       break;
     }
+    unsigned x = (unsigned)launch->x;
+    if (kernel->is_persistent && launch->x > device->most_blocks[launch->kernel]) {
+      x = (unsigned)device->most_blocks[launch->kernel];
+    }
+    if (kernel->cluster > 1) {
+      status = launch_clusters(device->functions[launch->kernel], x, (unsigned)launch->y, kernel, stream, arguments);
+      continue;
+    }
     if (i > 0 && overlaps[launch->kernel] && device->can_overlap) {
       status = launch_overlapping(device->functions[launch->kernel], launch, kernel, stream, arguments);
       continue;
     }
-    status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
+    status = check(driver.launch(device->functions[launch->kernel], x, (unsigned)launch->y, 1,
                                  kernel->threads, 1, 1, kernel->shared_bytes, stream, arguments, NULL),
                    "cuLaunchKernel");
   }

@@ -22,9 +22,37 @@ typedef struct {
   void* context;
   const Kernel* kernels; /* of the image that was loaded */
   void* functions[NUM_KERNELS];
+  int most_blocks[NUM_KERNELS]; /* of a persistent grid */
   int can_overlap;
 } Device;
 static Device devices[MAX_DEVICES];
+
+/* A launch of whole clusters, which are asked for where they are of more than one block. */
+static Config config_of(const Kernel* kernel, unsigned x, unsigned y, void* stream, Attribute* attribute) {
+  *attribute = (Attribute){CLUSTER, {0}, {.cluster = {(unsigned)kernel->cluster, 1, 1}}};
+  return (Config){x, y, 1, kernel->threads, 1, 1, kernel->shared_bytes, stream, attribute, 1};
+}
+
+/* How many blocks of a persistent grid a device runs at a time, in whole clusters. */
+static int count_blocks(const Kernel* kernel, void* function, int handle, int* blocks) {
+#if HAS_PERSISTENT
+  int count = 0, sms = 1;
+  if (kernel->cluster > 1) {
+    Attribute attribute;
+    Config config = config_of(kernel, (unsigned)kernel->cluster, 1, NULL, &attribute);
+    if (check(driver.resident_clusters(&count, function, &config), "cuOccupancyMaxActiveClusters") != 0) return -1;
+  } else {
+    if (check(driver.attribute(&sms, NUM_SMS, handle), "cuDeviceGetAttribute") != 0) return -1;
+    if (check(driver.resident_blocks(&count, function, (int)kernel->threads, kernel->shared_bytes),
+              "cuOccupancyMaxActiveBlocksPerMultiprocessor") != 0) {
+      return -1;
+    }
+  }
+  *blocks = count * sms * kernel->cluster;
+  if (*blocks <= 0) return fail("RuntimeError", "the GPU runs no block of %u threads", kernel->threads);
+#endif
+  return 0;
+}
 
 /* Load the machine code on one device; called with the lock held. */
 static int prepare(Device* device, int index) {
@@ -56,11 +84,14 @@ static int prepare(Device* device, int index) {
     /* A module's functions are loaded when they are first launched, which waits for the GPU: not in a call. */
     if (status == 0) status = check(driver.load_function(device->functions[i]), "cuFuncLoad");
     const unsigned shared_bytes = device->kernels[i].shared_bytes;
-    if (status != 0 || shared_bytes == 0) continue;
-    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes) != 0) {
+    if (status != 0) continue;
+    if (shared_bytes > 0 && driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes) != 0) {
       status = fail("RuntimeError", "cuda:%d, an sm_%d%d, gives a block less than the %u bytes of shared memory that %s "
                     "needs; build the library for that architecture", index, major, minor, shared_bytes,
                     kernel_names[i]);
+    }
+    if (status == 0 && device->kernels[i].is_persistent) {
+      status = count_blocks(&device->kernels[i], device->functions[i], handle, &device->most_blocks[i]);
     }
   }
   driver.pop(&popped);

@@ -15,6 +15,10 @@ static struct {
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
   int (*launch_with)(const Config*, void*, void**, void**);
+#if HAS_PERSISTENT
+  int (*resident_blocks)(int*, void*, int, size_t);
+  int (*resident_clusters)(int*, void*, const Config*);
+#endif
   int (*error_name)(int, const char**);
 #if MAX_MAPS > 0
   int (*encode)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int,
@@ -63,6 +67,10 @@ static int open_driver(void) {
       {"cuLaunchKernel", (void**)&driver.launch},
       {"cuLaunchKernelEx", (void**)&driver.launch_with},
       {"cuGetErrorName", (void**)&driver.error_name},
+#if HAS_PERSISTENT
+      {"cuOccupancyMaxActiveBlocksPerMultiprocessor", (void**)&driver.resident_blocks},
+      {"cuOccupancyMaxActiveClusters", (void**)&driver.resident_clusters},
+#endif
 #if MAX_MAPS > 0
       {"cuTensorMapEncodeTiled", (void**)&driver.encode},
 #endif

@@ -23,6 +23,8 @@
 #define MAX_SHARED_BYTES 8 /* of a function: what a launch may ask for */
 #define CAPTURE_UNSUPPORTED 900
 #define MAY_OVERLAP 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+#define CLUSTER 4 /* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION */
+#define NUM_SMS 16 /* of a device */
 #define OVERLAP_CAPABILITY 9 /* major; older GPUs have no functions that wait for others */
 
 typedef struct {
@@ -69,6 +71,7 @@ typedef struct { /* CUlaunchAttribute */
   union {
     char all[64];
     int is_allowed;
+    unsigned cluster[3]; /* blocks in x, y, z */
   } value;
 } Attribute;
 
@@ -82,6 +85,8 @@ typedef struct { /* CUlaunchConfig */
 typedef struct {
   unsigned threads, shared_bytes; /* that a launch asks for */
   int maps; /* tensor maps that it takes */
+  int cluster; /* blocks of a cluster, along x */
+  int is_persistent; /* launched with no more blocks than the device runs at a time */
 } Kernel;
 
 typedef struct {
