@@ -158,7 +158,7 @@ def resident_code(resident: CudaMicroKernel) -> CudaCode:
 def test_a_persistent_grid_is_what_the_device_holds(
     resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path
 ) -> None:
-    """The emulated device runs 20 blocks of 384 threads at a time, or 10 clusters; other classes have them all."""
+    """The emulated device runs 20 blocks of 384 threads at a time, or 10 clusters; others have all."""
     gpu, is_cluster = Gpu(resident, resident_code, "sm_90a", tmp_path / "library.so"), resident.cluster > 1
     try:
         assert gpu.blocks(130, 200, 64) == (8, is_cluster)  # 2 by 4 tiles
