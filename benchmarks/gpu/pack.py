@@ -302,7 +302,8 @@ def write_pack(
             if any(facts.stack_bytes for facts in known.values()):
                 yield f"{tile.name}: spills"
                 continue
-            sets = {"instances": instances} | ({"sweep": sweep} if len(candidates) < _MAX_SWEPT else {})
+            is_swept = len(candidates) < _MAX_SWEPT and tile.is_alone  # κ is of grids of waves
+            sets = {"instances": instances} | ({"sweep": sweep} if is_swept else {})
             facts = candidate_facts(problem, tile, provenance, len(candidates), sets)
             sizes = {
                 "shared_bytes": known[tile.symbol].shared_bytes,
