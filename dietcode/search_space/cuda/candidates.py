@@ -57,7 +57,7 @@ def starting_candidates(
     split = [
         Candidate(replace(micro_kernel, splits=splits), "split")
         for micro_kernel in (candidate.micro_kernel for candidate in space)
-        if micro_kernel.rows <= _SMALL_ROWS
+        if micro_kernel.rows <= _SMALL_ROWS and micro_kernel.is_alone
         for splits in SPLITS
         if reduction >= 2 * splits * micro_kernel.k_tile
     ]
