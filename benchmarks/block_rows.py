@@ -48,6 +48,8 @@ class TableRow:
         In the place of the example's graph of nodes.
     cell : bool
         It is a cell that PyTorch has as a module.
+    bags : bool
+        It adds up rows of a table, which PyTorch has as a function.
     beside : str or None
         The row whose library it is held against; None for PyTorch.
     """
@@ -57,6 +59,7 @@ class TableRow:
     changes: Mapping[str, Any] = field(default_factory=dict)
     graph: Mapping[str, Any] | None = None
     cell: bool = False
+    bags: bool = False
     beside: str | None = None
 
     def spec(self, name: str) -> dict[str, Any]:
@@ -179,4 +182,4 @@ _OWN: dict[str, Bar] = (
     | dict.fromkeys(("attention-40", "attention-72", "attention-decode-40"), _ATTENTION_BAR)
     | dict.fromkeys(("depthwise-37", "depthwise-causal-333", "conv1d-101"), _DEPTHWISE_BAR)
 )
-ROWS |= {name: TableRow(name, bar, cell="-cell-" in name) for name, bar in _OWN.items()}
+ROWS |= {name: TableRow(name, bar, cell="-cell-" in name, bags=name == "bags") for name, bar in _OWN.items()}
