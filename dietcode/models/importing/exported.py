@@ -38,11 +38,12 @@ from dietcode.models.importing.complex_numbers import (
     is_complex,
     translated_complex,
 )
-from dietcode.models.importing.context import RULES, Importer, dtype_name
+from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
 from dietcode.models.importing.mutations import refuse_mutations
 from dietcode.models.importing.refusals import listed
+from dietcode.models.importing.size_numbers import import_size_number, is_size_number
 from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.sources import at, source_of
@@ -275,7 +276,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
         elif _word(node.target) in FLOW:
             importer.values[node.name] = _controlled(importer, node, fake, problems)
         elif type(fake).__name__ in ("SymInt", "SymFloat", "SymBool") or isinstance(fake, int | float):
-            importer.values[node.name] = _symbolic(importer, fake)
+            importer.values[node.name] = _symbolic(importer, node, fake)
         elif fake is None or _is_ignored(node.target):
             importer.values[node.name] = None
         else:
@@ -293,9 +294,11 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
             raise ModelError(f"{node.name}: reads {error}, which is not there") from None
 
 
-def _symbolic(importer: Importer, fake: Any) -> Any:
+def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
     if isinstance(fake, int | float):
         return Extent.of(fake) if type(fake) is int else fake
+    if is_size_number(node):
+        return import_size_number(importer, node)
     if type(fake).__name__ == "SymInt":
         return importer.symbols.extent(fake)
     return None  # a check of torch's; ranges and shapes are checked by every call
@@ -322,7 +325,12 @@ def _translated(importer: Importer, node: Any, fake: Any) -> Any:
     found = RULES.get(_word(node.target))
     if found is None:
         raise GraphError("not known")
-    result = found(importer, _arguments(node), fake)
+    try:
+        result = found(importer, _arguments(node), fake)
+    except TypeError as error:
+        if not any(map(is_size_number, node.all_input_nodes)):
+            raise
+        raise GraphError(NOT_A_CONSTANT) from error
     if isinstance(result, str):
         _check_type(importer, result, fake)
     return result
