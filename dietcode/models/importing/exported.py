@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,8 @@ def _decomposed(program: Any) -> Any:
     """Return the program for inference; operators without a rule are taken apart where PyTorch knows how."""
     import torch
 
+    if _stays_as_it_is(program):
+        return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -141,17 +143,41 @@ def _decomposed(program: Any) -> Any:
         for _ in range(4):
             unknown = {
                 node.target
-                for module in program.graph_module.modules()
-                if isinstance(module, torch.fx.GraphModule)
-                for node in module.graph.nodes
-                if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+                for node in _calls(program)
+                if isinstance(node.target, torch._ops.OpOverload) and not _is_known(node.target)
             }
-            unknown = {one for one in unknown if not _is_known(one)}
             own = {one: table[one] for one in unknown if one in table}
             if not own:
                 break
             program = program.run_decompositions(own)
     return program
+
+
+def _calls(program: Any) -> Iterator[Any]:
+    """All calls of functions, in functions of control flow too."""
+    import torch
+
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from (node for node in module.graph.nodes if node.op in {"call_function", "get_attr"})
+
+
+def _stays_as_it_is(program: Any) -> bool:
+    """Whether taking operators apart changes nothing, which PyTorch finds out by tracing all of it again."""
+    import torch
+
+    for node in _calls(program):
+        target = node.target
+        if node.op == "get_attr" or isinstance(target, torch._ops.HigherOrderOperator):
+            return False
+        if not isinstance(target, torch._ops.OpOverload):
+            continue
+        schema, is_composite = target._schema, target.has_kernel_for_dispatch_key("CompositeImplicitAutograd")
+        if schema.is_mutable or not _is_known(target) or torch.Tag.maybe_aliasing_or_mutating in target.tags:
+            return False
+        if is_composite and any(argument.alias_info is not None for argument in schema.arguments):
+            return False
+    return True
 
 
 def _word(target: Any) -> str:
