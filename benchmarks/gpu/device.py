@@ -193,7 +193,7 @@ class Function:
     def bind(
         self,
         grid: Sequence[int],
-        threads: int,
+        threads: int | Sequence[int],
         values: Sequence[int],
         maps: Sequence[tuple[Mapping[str, Any], int]] = (),
     ) -> Callable[[int], None]:
@@ -201,6 +201,8 @@ class Function:
 
         Parameters
         ----------
+        grid, threads : sequence of int
+            Along x, y and z; those that are left out are 1.
         values : sequence of int
             64-bit numbers and addresses.
         maps : sequence of (mapping, int)
@@ -209,11 +211,12 @@ class Function:
         kept: list[Any] = [ctypes.c_int64(value) for value in values]
         kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
-        x, y = grid
+        x, y, z = [*grid, 1][:3]
+        of_block = [*([threads] if isinstance(threads, int) else threads), 1, 1][:3]
         attribute = _Attribute(_MAY_OVERLAP, 0, 1)
 
         def launch_overlapping(stream: int, _kept: Any = kept) -> None:
-            config = _Config(x, y, 1, threads, 1, 1, self._shared_bytes, stream, ctypes.pointer(attribute), 1)
+            config = _Config(x, y, z, *of_block, self._shared_bytes, stream, ctypes.pointer(attribute), 1)
             self._driver._call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: int, _kept: Any = kept) -> None:
@@ -222,10 +225,8 @@ class Function:
                 self._handle,
                 x,
                 y,
-                1,
-                threads,
-                1,
-                1,
+                z,
+                *of_block,
                 self._shared_bytes,
                 ctypes.c_void_p(stream),
                 addresses,
