@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SPECS = Path(__file__).resolve().parent / "block_specs"
 _FLOAT, _INT = "float32", "int32"
 
 
@@ -38,7 +39,7 @@ class TableRow:
     Attributes
     ----------
     example : str
-        Of ``examples``.
+        Of ``examples``, or of ``benchmarks/block_specs``.
     bar : Bar or None
         None where none is asked.
     changes : dict
@@ -47,6 +48,8 @@ class TableRow:
         In the place of the example's graph of nodes.
     cell : bool
         It is a cell that PyTorch has as a module.
+    bags : bool
+        It adds up rows of a table, which PyTorch has as a function.
     beside : str or None
         The row whose library it is held against; None for PyTorch.
     """
@@ -56,11 +59,14 @@ class TableRow:
     changes: Mapping[str, Any] = field(default_factory=dict)
     graph: Mapping[str, Any] | None = None
     cell: bool = False
+    bags: bool = False
     beside: str | None = None
 
     def spec(self, name: str) -> dict[str, Any]:
         """Return the spec as data."""
-        data: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{self.example}.yaml").read_text())
+        own = SPECS / f"{self.example}.yaml"
+        path = own if own.is_file() else EXAMPLES / own.name
+        data: dict[str, Any] = yaml.safe_load(path.read_text())
         data = _merged(data, {"name": name} | dict(self.changes))
         if self.graph is not None:
             data["op"]["block"]["graph"] = copy.deepcopy(dict(self.graph))
@@ -159,3 +165,21 @@ ROWS: dict[str, TableRow] = {
         beside="layernorm",
     ),
 }
+
+# Operators that no example has, and odd sizes; each is a spec of its own.
+_OWN: dict[str, Bar] = (
+    dict.fromkeys(
+        (
+            *("pool-nhwc", "pool-nchw", "transpose-matrix", "transpose-images", "transpose-heads"),
+            *("softmax-lengths", "layernorm-channels", "bags"),
+            *("layernorm-101", "softmax-333", "add-rmsnorm-769", "loss-1531", "geglu-769"),
+            *("rope-40", "rope-72", "embedding-333"),
+        ),
+        Bar(1.1, 0.95),
+    )
+    | dict.fromkeys(("swiglu-333", "qkv-101", "dense-softmax-333", "dense-add-rmsnorm-769"), _PRODUCTS_BAR)
+    | {"gru-cell-257": _CELLS_BAR}
+    | dict.fromkeys(("attention-40", "attention-72", "attention-decode-40"), _ATTENTION_BAR)
+    | dict.fromkeys(("depthwise-37", "depthwise-causal-333", "conv1d-101"), _DEPTHWISE_BAR)
+)
+ROWS |= {name: TableRow(name, bar, cell="-cell-" in name, bags=name == "bags") for name, bar in _OWN.items()}

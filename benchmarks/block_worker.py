@@ -49,6 +49,8 @@ def main() -> None:
     paths: dict[str, Binder] = {}
     if row.cell:
         paths = {"torch-eager-cell": _cell(operator, False), "torch-compile-cell": _cell(operator, True)}
+    if row.bags:
+        paths = {"torch-embedding-bag": _bags}
     if row.beside is not None:
         vendors, paths = (), {row.beside: _contiguous(operator, arguments.build / row.beside)}
     found = bench(folder, vendors, arguments.instances, arguments.rounds, probes=_copies, paths=paths)
@@ -124,6 +126,12 @@ def _module(tensors: Mapping[str, Any]) -> Any:
             own = getattr(module, parameter)
             own.copy_(tensors[name].reshape(own.shape) if name in tensors else torch.zeros_like(own))
     return module.requires_grad_(False)
+
+
+def _bags(arrays: Mapping[str, Any]) -> Call:
+    """Return the path of ``embedding_bag`` with the table and the positions of a block of this form."""
+    words, at = (torch.from_numpy(arrays[name]) for name in ("words", "at"))
+    return lambda: torch.nn.functional.embedding_bag(at, words, mode="sum")
 
 
 def _contiguous(operator: Operator, folder: Path) -> Binder:

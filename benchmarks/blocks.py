@@ -5,7 +5,7 @@
 
 `tune` makes the libraries that ``build/benchmarks/blocks`` lacks, with a cache folder beside them; `measure`
 measures the rows that lack a measurement of their library, and writes them to
-``benchmarks/results/blocks.json``, which keeps the others. Both begin no further row once their seconds are
+``blocks.json`` of this device, which keeps the others. Both begin no further row once their seconds are
 over, so that a few minutes at a time do.
 Measure with nothing else on the machine: every path of an instance in turns, medians of the rounds.
 """
@@ -26,12 +26,12 @@ import numpy as np
 import yaml
 
 from benchmarks.block_rows import ROWS, TableRow
-from benchmarks.facts import calm, facts, write
+from benchmarks.facts import calm, facts, result_path, write
 from dietcode.runtime.manifest import sha256_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "benchmarks" / "blocks"
-RESULT = ROOT / "benchmarks" / "results" / "blocks.json"
+RESULT = result_path("blocks")
 Record = dict[str, Any]
 
 

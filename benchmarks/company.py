@@ -16,7 +16,7 @@ they are, where they are of the same library, so that a few minutes at a time do
 - ``alone``: beside the same code on the threads of TVM's runtime;
 - ``torch``, ``numpy``: calls take turns with the partner's of the same operator, PyTorch's also of another;
   ``control`` and ``partner_control`` are what either keeps of its speed in turns with itself, on other
-  tensors: what caches take;
+  tensors, and ``partner_reading`` in turns with sums of as many numbers as a call reads: what caches take;
 - ``callers``: four Python threads call, and their sum counts; in ``mixed`` two of them with NumPy's arrays;
 - ``taken``: another process computes all the time; beside it ``serial``, one thread of the library;
 - ``idle-30``, ``idle-200``: bursts of 4 ms after so many milliseconds without a call, from the second call of

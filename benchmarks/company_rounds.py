@@ -192,10 +192,14 @@ def beside_vendor(case: Case, situation: str, secs: float) -> Row:
 
         host, company, control = [partner, few], [call, partner, call, few], [other, partner, other, few]
     own_parts = {"alone": [call], "own control": [again, call]}
-    found = in_slices({**own_parts, "company": company, "host": host, "control": control}, secs)
+    vendors = {"host": host, "control": control}
+    if situation != "numpy":
+        read = _reading(case)
+        vendors["reading"] = [read, partner, read, few]
+    found = in_slices({**own_parts, "company": company, **vendors}, secs)
     (alone,), together, (partner_alone, *_) = found["alone"], found["company"], found["host"]
     own = statistics.mean(together[::2])
-    return {
+    row = {
         "alone": case.gflop / alone,
         "gflops": case.gflop / own,
         "of_alone": alone / own,
@@ -205,6 +209,17 @@ def beside_vendor(case: Case, situation: str, secs: float) -> Row:
         "partner_of_alone": partner_alone / together[1],
         "partner_control": partner_alone / found["control"][1],
     }
+    if "reading" in found:
+        row["partner_reading"] = partner_alone / found["reading"][1]
+    return row
+
+
+def _reading(case: Case) -> Call:
+    """PyTorch's sum of as many numbers as the library's call reads: what caches take, and nothing else."""
+    import torch
+
+    numbers = torch.randn(sum(array.size for array in case.arrays.values()))
+    return numbers.sum
 
 
 def alone(case: Case, situation: str, secs: float) -> Row:

@@ -58,10 +58,11 @@ class FromCounts:
             line = known.get(candidate["name"])
             if line is None or line["error"] is not None or line.get("pruned"):
                 continue
-            facts, threads = line["facts"], candidate["functions"][candidate["block"]]["threads"]
+            facts, of_classes = line["facts"], [candidate["functions"][n] for n in candidate["blocks"]]
+            threads, cluster = (max(own[name] for own in of_classes) for name in ("threads", "cluster"))
             resident = sm.resident_blocks(threads, facts["registers"], facts["shared_bytes"])
             if resident and not facts["stack_bytes"]:
-                waves[number] = device["num_sms"] * resident
+                waves[number] = device["num_sms"] * resident // cluster * cluster
         if not waves:
             raise TuningError("the records hold no usable measurement of this workload")
         self.numbers = sorted(waves, key=lambda number: candidates[number]["order"])

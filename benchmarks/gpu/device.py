@@ -13,8 +13,9 @@ from typing import Any
 
 _ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
 _MAX_SHARED_BYTES = 8  # attribute of a function: what a launch may ask for
-_CAPABILITY_MAJOR = 75  # attribute of a device
+_CAPABILITY_MAJOR, _NUM_SMS = 75, 16  # attributes of a device
 _MAY_OVERLAP = 6  # attribute of a launch: programmatic stream serialization
+_CLUSTER = 4  # attribute of a launch: blocks of a cluster in x, y and z
 _OVERLAP_CAPABILITY, _OVERLAP_DRIVER = 9, 12030  # from which on graphs have it too
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
@@ -25,13 +26,13 @@ WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is 
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, one that is set to 1."""
+    """CUlaunchAttribute: one that is set to a number, or to extents in x, y and z."""
 
     _fields_ = (
         ("id", ctypes.c_uint),
         ("unused", ctypes.c_uint),
-        ("value", ctypes.c_int),
-        ("rest", ctypes.c_char * 60),
+        ("value", 3 * ctypes.c_uint),
+        ("rest", ctypes.c_char * 52),
     )
 
 
@@ -89,13 +90,19 @@ class Driver:
             self._library.cuGetErrorName(status, ctypes.byref(text))
             raise GpuError(f"{name}: {(text.value or b'unknown').decode()} ({status})")
 
+    def attribute(self, number: int) -> int:
+        """An attribute of the GPU of the context."""
+        value, device = ctypes.c_int(), ctypes.c_int()
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
     def can_overlap(self) -> bool:
         """Whether a function may begin while another ends: by the driver, and the GPU of the context."""
-        version, device, major = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
-        self._call("cuCtxGetDevice", ctypes.byref(device))
-        self._call("cuDeviceGetAttribute", ctypes.byref(major), _CAPABILITY_MAJOR, device)
-        return version.value >= _OVERLAP_DRIVER and major.value >= _OVERLAP_CAPABILITY
+        is_known = version.value >= _OVERLAP_DRIVER
+        return is_known and self.attribute(_CAPABILITY_MAJOR) >= _OVERLAP_CAPABILITY
 
     def load(self, image: bytes) -> Module:
         """Load machine code, or PTX that ends in a zero.
@@ -143,10 +150,18 @@ class Module:
     def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str, shared_bytes: int = 0, overlaps: bool = False) -> Function:
+    def function(
+        self,
+        name: str,
+        shared_bytes: int = 0,
+        overlaps: bool = False,
+        cluster: int = 1,
+        persistent: bool = False,
+    ) -> Function:
         """One function of it, whose launches ask for so much shared memory of a block.
 
         With `overlaps` they may begin while the one before them ends, where the GPU and the driver can that.
+        They are of clusters of so many blocks in x; with `persistent` of no more than the GPU runs at a time.
 
         Raises
         ------
@@ -155,17 +170,27 @@ class Module:
         """
         handle = ctypes.c_void_p()
         self.driver._call("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
-        return Function(self.driver, handle, shared_bytes, overlaps and self.driver.can_overlap())
+        overlaps = overlaps and self.driver.can_overlap()
+        return Function(self.driver, handle, shared_bytes, overlaps, cluster, persistent)
 
 
 class Function:
     """A function that can be launched."""
 
     def __init__(
-        self, driver: Driver, handle: ctypes.c_void_p, shared_bytes: int, overlaps: bool = False
+        self,
+        driver: Driver,
+        handle: ctypes.c_void_p,
+        shared_bytes: int,
+        overlaps: bool = False,
+        cluster: int = 1,
+        persistent: bool = False,
     ) -> None:
         self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
-        self._overlaps = overlaps
+        self._cluster, self._persistent = cluster, persistent
+        self._attribute = _Attribute(_MAY_OVERLAP, 0, (1, 0, 0)) if overlaps else None
+        if cluster > 1:
+            self._attribute = _Attribute(_CLUSTER, 0, (cluster, 1, 1))
         if shared_bytes:
             driver._call("cuFuncSetAttribute", handle, _MAX_SHARED_BYTES, shared_bytes)
 
@@ -190,6 +215,20 @@ class Function:
         )
         return count.value
 
+    def blocks_at_a_time(self, threads: int) -> int:
+        """Blocks that the GPU runs at a time, in whole clusters."""
+        if self._cluster == 1:
+            return self.resident_blocks(threads) * self._driver.attribute(_NUM_SMS)
+        config, count = self._config((self._cluster, 1, 1), (threads, 1, 1), None), ctypes.c_int()
+        given = (ctypes.byref(count), self._handle, ctypes.byref(config))
+        self._driver._call("cuOccupancyMaxActiveClusters", *given)
+        return count.value * self._cluster
+
+    def _config(self, grid: Sequence[int], threads: Sequence[int], stream: int | None) -> _Config:
+        assert self._attribute is not None
+        shape = (*grid, *threads, self._shared_bytes)
+        return _Config(*shape, stream, ctypes.pointer(self._attribute), 1)
+
     def bind(
         self,
         grid: Sequence[int],
@@ -202,7 +241,7 @@ class Function:
         Parameters
         ----------
         grid, threads : sequence of int
-            Along x, y and z; those that are left out are 1.
+            Along x, y and z; those that are left out are 1. Of a persistent grid one block for each tile.
         values : sequence of int
             64-bit numbers and addresses.
         maps : sequence of (mapping, int)
@@ -213,10 +252,11 @@ class Function:
         addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y, z = [*grid, 1][:3]
         of_block = [*([threads] if isinstance(threads, int) else threads), 1, 1][:3]
-        attribute = _Attribute(_MAY_OVERLAP, 0, 1)
+        if self._persistent:
+            x = min(x, self.blocks_at_a_time(math.prod(of_block)))
 
-        def launch_overlapping(stream: int, _kept: Any = kept) -> None:
-            config = _Config(x, y, z, *of_block, self._shared_bytes, stream, ctypes.pointer(attribute), 1)
+        def launch_with_attribute(stream: int, _kept: Any = kept) -> None:
+            config = self._config((x, y, z), of_block, stream)
             self._driver._call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: int, _kept: Any = kept) -> None:
@@ -233,7 +273,7 @@ class Function:
                 None,
             )
 
-        return launch_overlapping if self._overlaps else launch
+        return launch if self._attribute is None else launch_with_attribute
 
 
 def compile_text(text: str, arch: str) -> bytes:

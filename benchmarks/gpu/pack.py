@@ -43,7 +43,7 @@ from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/7"
+FORMAT = "dietcode-gpu-pack/8"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -210,6 +210,8 @@ def candidate_facts(
                 "threads": f.threads,
                 "shared_bytes": f.shared_bytes,
                 "overlaps": f.overlaps,
+                "cluster": f.cluster,
+                "persistent": f.persistent,
             }
             for f in functions
         ],
@@ -304,7 +306,8 @@ def write_pack(
             if any(facts.stack_bytes for facts in known.values()):
                 yield f"{tile.name}: spills"
                 continue
-            sets = {"instances": instances} | ({"sweep": sweep} if len(candidates) < _MAX_SWEPT else {})
+            is_swept = len(candidates) < _MAX_SWEPT and tile.is_alone  # κ is of grids of waves
+            sets = {"instances": instances} | ({"sweep": sweep} if is_swept else {})
             facts = candidate_facts(problem, tile, provenance, len(candidates), sets)
             sizes = {
                 "shared_bytes": known[tile.symbol].shared_bytes,

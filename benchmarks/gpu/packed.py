@@ -14,7 +14,8 @@ from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 from lines import read_facts
 
-FORMAT = "dietcode-gpu-pack/7"
+FORMAT = "dietcode-gpu-pack/8"
+_LAUNCHED = ("symbol", "shared_bytes", "overlaps", "cluster", "persistent")  # what `Module.function` is told
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
@@ -207,9 +208,7 @@ class MicroKernel:
     def __init__(self, driver: Driver, pack: Pack, candidate: Mapping[str, Any]) -> None:
         self.candidate, self._dynamic = candidate, pack.facts["dynamic"]
         module = driver.load(pack.file(f"{candidate['file']}.cubin"))
-        self._functions = [
-            module.function(f["symbol"], f["shared_bytes"], f["overlaps"]) for f in candidate["functions"]
-        ]
+        self._functions = [module.function(*(f[name] for name in _LAUNCHED)) for f in candidate["functions"]]
         # A block function for each alignment class: what most takes counts.
         of_classes = [self._functions[number].facts() for number in candidate["blocks"]]
         self.facts = {name: max(own[name] for own in of_classes) for name in of_classes[0]} | {

@@ -331,9 +331,9 @@ def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays as torch tensors of the same memory, as callers have them; others unchanged."""
     import torch
 
-    known = np.float32
+    known = (np.float32, np.int32)
     return {
-        name: torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype == known else value
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype in known else value
         for name, value in tensors.items()
     }
 

@@ -73,7 +73,7 @@ def _binder(form: _Form, compiled: bool) -> Binder:
         if key not in modules:  # which keeps the memory of its constants, so that no other gets the address
             module = _module(form, constants)
             modules[key] = (
-                _compile(module, varying) if compiled else module,
+                _Compiled(module) if compiled else module,
                 [arrays[name] for name in constants],
             )
         module = modules[key][0]
@@ -110,19 +110,29 @@ def _module(form: _Form, constants: Mapping[str, Any]) -> Any:
     return WithConstants().eval()
 
 
-def _compile(module: Any, tensors: list[Any]) -> Any:
-    """Return a module compiled for any extents, tried with some tensors.
+class _Compiled:
+    """A module compiled for any extents.
 
     PyTorch 2.13 cannot compile some convolutions like that (``sym_max`` of None, an invalid range of a
-    stride); then only the extents that vary are dynamic, which `_Form.prepare` marks.
+    stride), and tells so at the first call or at one with other extents. Then only the extents that vary are
+    dynamic, which `_Form.prepare` marks; where that fails as well, each shape is compiled by itself; and
+    what cannot be compiled at all runs as it is.
     """
-    compiled = torch.compile(module, dynamic=True)
-    try:
-        with torch.no_grad():
-            compiled(*tensors)
-    except (torch._dynamo.exc.BackendCompilerFailed, torch._inductor.exc.InductorError):
-        return torch.compile(module)
-    return compiled
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._others = module, [None, False]
+        self._call = torch.compile(module, dynamic=True)
+
+    def __call__(self, *tensors: Any) -> Any:
+        while True:
+            try:
+                return self._call(*tensors)
+            except (torch._dynamo.exc.BackendCompilerFailed, torch._inductor.exc.InductorError):
+                if self._call is self._module:
+                    raise
+                self._call = (
+                    torch.compile(self._module, dynamic=self._others.pop(0)) if self._others else self._module
+                )
 
 
 class _Form(ABC):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any
 
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
@@ -263,18 +263,18 @@ class BenchTable:
         line = f"mean gap to prediction {sum(gaps) / len(gaps):.1%}, {error}"
         ratios = [r["measured_gflops"] / r["vendor_gflops"] for r in records if r["vendor_gflops"]]
         if ratios:
-            mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
+            mean = geometric_mean(ratios)
             line = f"{mean:.2f}x of the vendor in geometric mean, {min(ratios):.2f}x at worst; {line}"
         self._console.print(line)
         shares = [r["measured_gflops"] / r["roof_gflops"] for r in records]
-        mean = math.exp(sum(math.log(share) for share in shares) / len(shares))
+        mean = geometric_mean(shares)
         self._console.print(
             f"of roof: {mean:.0%} of what the machine allowed in geometric mean, {min(shares):.0%} at worst; "
             f"its peak was {max(r['peak_gflops'] for r in records):.0f} GFLOP/s"
         )
         if ratios:
             shares = [in_company(r) for r in records if r["vendor_gflops"]]
-            mean = math.exp(sum(math.log(share) for share in shares) / len(shares))
+            mean = geometric_mean(shares)
             self._console.print(
                 f"company: in turns with the vendor, {mean:.0%} of the speed alone in geometric mean, "
                 f"{min(shares):.0%} at worst"

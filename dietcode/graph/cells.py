@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
+from dietcode.graph.fields import read_mapping, read_name, read_whole
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import MAX_EXTENT, read_graph
 from dietcode.graph.tensor_type import FLOATS, TensorType
@@ -71,16 +72,9 @@ def read_cells(data: Any) -> Cells:
     ModelError
         It is none; names the field, what was given and what is allowed.
     """
-    if not isinstance(data, Mapping):
-        raise ModelError(f"given {clip(data)}; allowed: a mapping of {', '.join(_FIELDS)}")
-    for key in data:
-        if key not in _FIELDS:
-            raise ModelError(f"{clip(key)}: unknown field; allowed: {', '.join(_FIELDS)}")
-    name, children, is_sum = (data.get(key) for key in ("name", "children", "is_sum"))
-    if not isinstance(name, str) or not name:
-        raise ModelError(f"name: given {clip(name)}; allowed: a name")
-    if type(children) is not int or not 1 <= children <= MAX_CHILDREN:
-        raise ModelError(f"children: given {clip(children)}; allowed: 1 to {MAX_CHILDREN}")
+    data = read_mapping(data, "", _FIELDS)
+    name, is_sum = read_name(data.get("name")), data.get("is_sum")
+    children = read_whole(data.get("children"), "children", 1, MAX_CHILDREN)
     if type(is_sum) is not bool:
         raise ModelError(f"is_sum: given {clip(is_sum)}; allowed: true or false")
     given = data.get("states")

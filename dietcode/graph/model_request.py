@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dietcode.errors import ModelError
+from dietcode.graph.fields import read_mapping
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import ProgramModel, read_program_model
 from dietcode.graph.reading import read_graph
@@ -145,11 +146,7 @@ def model_from_data(data: Any) -> ModelRequest:
     SpecError
         Its target is none.
     """
-    if not isinstance(data, Mapping):
-        raise ModelError(f"given {clip(data)}; allowed: a mapping of {', '.join(_FIELDS)}")
-    for key in data:
-        if key not in _FIELDS:
-            raise ModelError(f"{clip(key)}: unknown field; allowed: {', '.join(_FIELDS)}")
+    data = read_mapping(data, "", _FIELDS)
     given = [kind for kind in _KINDS.values() if kind in data]
     if len(given) > 1:
         raise ModelError(f"{', '.join(given)}: all are given; allowed: one of them")

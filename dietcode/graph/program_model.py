@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
+from dietcode.graph.fields import read_list, read_mapping, read_name, read_text, read_whole
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import MAX_EXTENT, MAX_NODES, read_graph
 from dietcode.graph.samples import read_histogram
@@ -21,7 +22,7 @@ MAX_ROWS = 1 << 20
 MAX_BLOCKS, MAX_OPERANDS, MAX_PHASE = 256, 32, 100
 _TABLE_ELEMENTS = 1 << 28
 MAX_SHOWN = 400  # buckets of the run that is kept
-_MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
+_MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT = 6, (1 << 16) - 1, 1 << 40, 1 << 24
 _IDS = ("int32", "int64")
 _FORM = ("types", "records", "names", "constants", "lookups", "tensors", "functions", "entry")
 _FUNCTION_FIELDS = ("name", "file", "parameters", "registers", "code", "lines")
@@ -127,14 +128,12 @@ def read_program_model(data: Any) -> ProgramModel:
     ModelError
         It is none; names the field, what was given and what is allowed.
     """
-    fields = _mapping(data, "program", _FIELDS)
-    name = fields.get("name")
-    if not isinstance(name, str) or not name:
-        raise ModelError(f"name: given {clip(name)}; allowed: a name")
+    fields = read_mapping(data, "program", _FIELDS)
+    name = read_name(fields.get("name"))
     form = _form(fields.get("form"))
     blocks = tuple(
         _block(one, f"blocks.{at}")
-        for at, one in enumerate(_list(fields.get("blocks"), "blocks", MAX_BLOCKS))
+        for at, one in enumerate(read_list(fields.get("blocks"), "blocks", MAX_BLOCKS))
     )
     if not blocks:
         raise ModelError("blocks: there is none; allowed: a program that computes tensors of an instance")
@@ -144,8 +143,8 @@ def read_program_model(data: Any) -> ProgramModel:
         name,
         form,
         blocks,
-        _whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
-        _whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
+        read_whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
+        read_whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
         _shown(fields.get("shown", []), len(blocks)),
     )
     _check_weights(found)
@@ -154,43 +153,43 @@ def read_program_model(data: Any) -> ProgramModel:
 
 def _form(data: Any) -> dict[str, Any]:
     """Return a form; all but its functions is checked."""
-    form = dict(_mapping(data, "form", _FORM))
+    form = dict(read_mapping(data, "form", _FORM))
     form.setdefault("lookups", [])  # which older clients do not send
-    lists = {key: _list(form.get(key), f"form.{key}", _MAX_LISTED) for key in _FORM if key != "entry"}
+    lists = {key: read_list(form.get(key), f"form.{key}", _MAX_LISTED) for key in _FORM if key != "entry"}
     for at, one in enumerate(lists["lookups"]):
-        for pair in _list(one, f"form.lookups.{at}", _MAX_LISTED):
-            _list(pair, f"form.lookups.{at}", 2)
+        for pair in read_list(one, f"form.lookups.{at}", _MAX_LISTED):
+            read_list(pair, f"form.lookups.{at}", 2)
     for at, one in enumerate(lists["types"]):
-        own = _mapping(one, f"form.types.{at}", ("dtype", "shape"))
+        own = read_mapping(one, f"form.types.{at}", ("dtype", "shape"))
         _type([own.get("dtype"), own.get("shape")], f"form.types.{at}", ("float32", "int32"))
     for at, one in enumerate(lists["tensors"]):
         field = f"form.tensors.{at}"
-        own = _mapping(one, field, ("value", "type"))
-        _text(own.get("value"), f"{field}.value")
-        number = _whole(own.get("type"), f"{field}.type", 0, len(lists["types"]) - 1)
+        own = read_mapping(one, field, ("value", "type"))
+        read_text(own.get("value"), f"{field}.value")
+        number = read_whole(own.get("type"), f"{field}.type", 0, len(lists["types"]) - 1)
         if lists["types"][number]["dtype"] != FLOATS[0]:
             raise ModelError(f"{field}.type: given int32; allowed: {FLOATS[0]}")
     for at, one in enumerate(lists["records"]):
         field = f"form.records.{at}"
-        own = _mapping(one, field, ("name", "fields"))
-        _text(own.get("name"), f"{field}.name")
-        for name in _list(own.get("fields"), f"{field}.fields", _MAX_LISTED):
-            _text(name, f"{field}.fields")
+        own = read_mapping(one, field, ("name", "fields"))
+        read_text(own.get("name"), f"{field}.name")
+        for name in read_list(own.get("fields"), f"{field}.fields", _MAX_LISTED):
+            read_text(name, f"{field}.fields")
     for at, one in enumerate(lists["names"]):
-        _text(one, f"form.names.{at}")
+        read_text(one, f"form.names.{at}")
     for at, one in enumerate(lists["constants"]):
         is_number = type(one) is int and -(2**63) <= one < 2**63
         if not is_number and one is not None and type(one) not in (bool, float, str):
             allowed = "null, true, false, a number of 64 bits, or a text"
             raise ModelError(f"form.constants.{at}: given {clip(one)}; allowed: {allowed}")
     for at, one in enumerate(lists["functions"]):
-        _mapping(one, f"form.functions.{at}", _FUNCTION_FIELDS)
-    _whole(form.get("entry"), "form.entry", 0, len(lists["functions"]) - 1)
+        read_mapping(one, f"form.functions.{at}", _FUNCTION_FIELDS)
+    read_whole(form.get("entry"), "form.entry", 0, len(lists["functions"]) - 1)
     return form
 
 
 def _block(data: Any, field: str) -> BlockModel:
-    own = _mapping(data, field, _BLOCK_FIELDS)
+    own = read_mapping(data, field, _BLOCK_FIELDS)
     try:
         graph = read_graph(own.get("graph"))
     except ModelError as error:
@@ -200,7 +199,7 @@ def _block(data: Any, field: str) -> BlockModel:
     operands, results = (
         tuple(
             _type(one, f"{field}.{key}.{at}", dtypes)
-            for at, one in enumerate(_list(own.get(key), f"{field}.{key}", MAX_OPERANDS))
+            for at, one in enumerate(read_list(own.get(key), f"{field}.{key}", MAX_OPERANDS))
         )
         for key, dtypes in (("operands", ("float32", "int32")), ("results", ("float32",)))
     )
@@ -210,10 +209,10 @@ def _block(data: Any, field: str) -> BlockModel:
     _check_types(f"{field}.graph.outputs", [graph.types[one] for one in graph.outputs], results)
     if not operands or not results:
         raise ModelError(f"{field}: has no operands or no results; allowed: 1 to {MAX_OPERANDS} of each")
-    made = _list(own.get("is_made"), f"{field}.is_made", MAX_OPERANDS)
+    made = read_list(own.get("is_made"), f"{field}.is_made", MAX_OPERANDS)
     if len(made) != len(operands) or any(type(one) is not bool for one in made):
         raise ModelError(f"{field}.is_made: given {clip(made)}; allowed: true or false for each operand")
-    phase = _whole(own.get("phase"), f"{field}.phase", 0, MAX_PHASE)
+    phase = read_whole(own.get("phase"), f"{field}.phase", 0, MAX_PHASE)
     counts = (read_histogram(own.get(key), f"{field}.{key}") for key in ("buckets", "together"))
     return BlockModel(graph, operands, results, tuple(made), phase, *counts)
 
@@ -257,41 +256,14 @@ def _check_weights(model: ProgramModel) -> None:
 
 
 def _shown(data: Any, num_blocks: int) -> tuple[Bucket, ...]:
-    rows = _list(data, "shown", MAX_SHOWN)
+    rows = read_list(data, "shown", MAX_SHOWN)
     limits = (_MAX_COUNT, _MAX_KEY, num_blocks - 1, _MAX_COUNT)
     found = []
     for at, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(limits):
             raise ModelError(f"shown.{at}: given {clip(row)}; allowed: [decisions before, key, block, rows]")
         flush, key, block, count = (
-            _whole(one, f"shown.{at}", 0, most) for one, most in zip(row, limits, strict=True)
+            read_whole(one, f"shown.{at}", 0, most) for one, most in zip(row, limits, strict=True)
         )
         found.append((flush, key, block, count))
     return tuple(found)
-
-
-def _mapping(data: Any, field: str, allowed: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise ModelError(f"{field}: given {clip(data)}; allowed: a mapping of {', '.join(allowed)}")
-    for key in data:
-        if key not in allowed:
-            raise ModelError(f"{field}.{clip(key)}: unknown field; allowed: {', '.join(allowed)}")
-    return data
-
-
-def _list(data: Any, field: str, most: int) -> list[Any]:
-    if not isinstance(data, list) or len(data) > most:
-        raise ModelError(f"{field}: given {clip(data)}; allowed: a list of at most {most}")
-    return data
-
-
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise ModelError(f"{field}: given {clip(value)}; allowed: a text of up to {_MAX_TEXT} characters")
-    return value
-
-
-def _whole(value: Any, field: str, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ModelError(f"{field}: given {clip(value)}; allowed: {low} to {high}")
-    return value

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.fields import read_list, read_mapping, read_whole
 from dietcode.workload.text import clip
 
 Histogram = Mapping[int, int]
@@ -70,11 +71,8 @@ def read_samples(data: Any) -> Samples:
     ModelError
         It is none; names the field, what was given and what is allowed.
     """
-    if not isinstance(data, Mapping) or set(data) - set(_FIELDS):
-        raise ModelError(f"samples: given {clip(data)}; allowed: a mapping of {', '.join(_FIELDS)}")
-    num_calls = data.get("calls")
-    if type(num_calls) is not int or not 1 <= num_calls <= _MAX_COUNT:
-        raise ModelError(f"samples.calls: given {clip(num_calls)}; allowed: a number of calls")
+    data = read_mapping(data, "samples", _FIELDS)
+    num_calls = read_whole(data.get("calls"), "samples.calls", 1, _MAX_COUNT)
     nodes, leaves, levels = (
         read_histogram(data.get(key), f"samples.{key}") for key in ("nodes", "leaves", "levels")
     )
@@ -93,20 +91,14 @@ def read_histogram(given: Any, field: str) -> dict[int, int]:
         is_number = isinstance(size, str) and size.isascii() and size.isdigit() and len(size) <= 8
         if not is_number or not 1 <= int(size) <= _MAX_SIZE:
             raise ModelError(f"{field}: given the size {clip(size)}; allowed: 1 to {_MAX_SIZE}")
-        if type(count) is not int or not 1 <= count <= _MAX_COUNT:
-            raise ModelError(f"{field}.{size}: given {clip(count)}; allowed: 1 to {_MAX_COUNT}")
-        found[int(size)] = count
+        found[int(size)] = read_whole(count, f"{field}.{size}", 1, _MAX_COUNT)
     return found
 
 
 def _shown(given: Any) -> tuple[tuple[int, ...], ...]:
     """Read a structure for a picture; its children come before their parents."""
-    if not isinstance(given, list) or len(given) > MAX_SHOWN:
-        raise ModelError(
-            f"samples.shown: given {clip(given)}; allowed: children of at most {MAX_SHOWN} nodes"
-        )
     rows = []
-    for node, row in enumerate(given):
+    for node, row in enumerate(read_list(given, "samples.shown", MAX_SHOWN)):
         if not isinstance(row, list) or any(type(one) is not int or not 0 <= one < node for one in row):
             allowed = "numbers of nodes before it"
             raise ModelError(f"samples.shown.{node}: given {clip(row)}; allowed: {allowed}")

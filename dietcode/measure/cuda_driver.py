@@ -38,6 +38,7 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
     "cuFuncGetAttribute": (_P, _I, _P),
     "cuFuncSetAttribute": (_P, _I, _I),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _Z),
+    "cuOccupancyMaxActiveClusters": (_P, _P, _P),
     "cuTensorMapEncodeTiled": (_P, _I, _U, _ADDRESS, *(4 * [_P]), *(4 * [_I])),
     "cuLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
     "cuLaunchKernelEx": (_P, _P, _P, _P),
@@ -60,13 +61,15 @@ _MAP_BYTES, _MAP_ALIGNMENT = 128, 128  # of a CUtensorMap
 _L2_PROMOTION = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _NON_BLOCKING, _RELAXED = 1, 2  # of a stream; of a capture
 _MAY_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_NUM_SMS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _CAPABILITY_MAJOR, _OVERLAP_CAPABILITY = 75, 9  # older GPUs have no functions that wait for others
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, one that is set to 1."""
+    """CUlaunchAttribute: one that is set to a number, or to extents in x, y and z."""
 
-    _fields_ = (("id", _U), ("unused", _U), ("value", _I), ("rest", ctypes.c_char * 60))
+    _fields_ = (("id", _U), ("unused", _U), ("value", 3 * _U), ("rest", ctypes.c_char * 52))
 
 
 class _Config(ctypes.Structure):
@@ -250,18 +253,30 @@ class GpuModule:
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str, shared_bytes: int = 0, overlaps: bool = False) -> GpuFunction:
+    def function(
+        self,
+        name: str,
+        shared_bytes: int = 0,
+        overlaps: bool = False,
+        cluster: int = 1,
+        persistent: bool = False,
+    ) -> GpuFunction:
         """Return a function by name; each launch asks for so much shared memory a block.
 
         Parameters
         ----------
         overlaps : bool
             Whether its launches may begin while the one before in the stream ends, where the GPU can that.
+        cluster : int
+            Blocks of a cluster, neighbours in x.
+        persistent : bool
+            Whether a launch has no more blocks in x than the GPU runs at a time.
         """
         handle = self.driver._get(_P, "cuModuleGetFunction", self._handle, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
             self.driver.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, shared_bytes)
-        return GpuFunction(self.driver, handle, shared_bytes, overlaps and self.driver.can_overlap)
+        overlaps = overlaps and self.driver.can_overlap
+        return GpuFunction(self.driver, handle, shared_bytes, overlaps, cluster, persistent)
 
     def unload(self) -> None:
         """Free its memory."""
@@ -271,9 +286,22 @@ class GpuModule:
 class GpuFunction:
     """A function that can be launched."""
 
-    def __init__(self, driver: Driver, handle: int, shared_bytes: int, overlaps: bool = False) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        handle: int,
+        shared_bytes: int,
+        overlaps: bool = False,
+        cluster: int = 1,
+        persistent: bool = False,
+    ) -> None:
         self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
-        self._overlaps = overlaps
+        self._cluster, self._persistent = cluster, persistent
+        self._attribute = None
+        if overlaps:
+            self._attribute = _Attribute(_MAY_OVERLAP, 0, (1, 0, 0))
+        if cluster > 1:
+            self._attribute = _Attribute(_CLUSTER, 0, (cluster, 1, 1))
 
     def facts(self) -> dict[str, int]:
         """Return registers and stack of a thread, as the driver has them."""
@@ -286,6 +314,20 @@ class GpuFunction:
         name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         return int(self._driver._get(_I, name, self._handle, threads, self._shared_bytes))
 
+    def blocks_at_a_time(self, threads: int) -> int:
+        """Return how many blocks the GPU that is in use runs at a time, in whole clusters."""
+        get = self._driver._get
+        if self._cluster == 1:
+            num_sms = get(_I, "cuDeviceGetAttribute", _NUM_SMS, get(_I, "cuCtxGetDevice"))
+            return self.resident_blocks(threads) * int(num_sms)
+        config = self._config((self._cluster, 1, 1, threads, 1, 1, self._shared_bytes), None)
+        count = get(_I, "cuOccupancyMaxActiveClusters", self._handle, ctypes.byref(config))
+        return int(count) * self._cluster
+
+    def _config(self, shape: tuple[int, ...], stream: int | None) -> _Config:
+        assert self._attribute is not None
+        return _Config(*shape, stream, ctypes.pointer(self._attribute), 1)
+
     def bind(
         self,
         grid: Sequence[int],
@@ -297,6 +339,8 @@ class GpuFunction:
 
         Parameters
         ----------
+        grid : sequence of int
+            Blocks in x and y; of a persistent grid one for each tile.
         values : sequence of int
             64-bit numbers and addresses.
         maps : sequence of (TensorMap, int)
@@ -306,17 +350,18 @@ class GpuFunction:
         kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (_P * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
+        if self._persistent:
+            x = min(x, self.blocks_at_a_time(threads))
         shape = (x, y, 1, threads, 1, 1, self._shared_bytes)
-        attribute = _Attribute(_MAY_OVERLAP, 0, 1)
 
-        def launch_overlapping(stream: Stream, _kept: Any = kept) -> None:
-            config = _Config(*shape, stream.handle, ctypes.pointer(attribute), 1)
+        def launch_with_attribute(stream: Stream, _kept: Any = kept) -> None:
+            config = self._config(shape, stream.handle)
             self._driver.call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: Stream, _kept: Any = kept) -> None:
             self._driver.call("cuLaunchKernel", self._handle, *shape, stream.handle, addresses, None)
 
-        return launch_overlapping if self._overlaps else launch
+        return launch if self._attribute is None else launch_with_attribute
 
 
 class Stream:

@@ -219,7 +219,10 @@ def _functions(session: GpuSession, request: CallRequest) -> Iterator[dict[str, 
     """The functions of a cubin, by their symbols."""
     module = session.driver.load(Path(request.path).read_bytes())
     found = functions_of(request.problem, request.call.micro_kernel)
-    yield {one.symbol: module.function(one.symbol, one.shared_bytes, one.overlaps) for one in found}
+    yield {
+        one.symbol: module.function(one.symbol, one.shared_bytes, one.overlaps, one.cluster, one.persistent)
+        for one in found
+    }
     module.unload()
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
+import logging
+import os
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.sources import at, source_in
 from dietcode.workload.text import one_line
 
 _KEY = "dietcode_dimensions"
+_OF_VALUES = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
 
 
 def export(
@@ -51,8 +57,7 @@ def export(
         raise ModelError("the model is in training mode; call model.eval() before the export")
     args, kwargs = tuple(args), dict(kwargs or {})
     try:
-        with _replaced(module), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _replaced(module), _quiet():
             program = torch.export.export(
                 module,
                 args,
@@ -87,13 +92,46 @@ def dimension_names(program: Any) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of PyTorch's message that says most."""
+    """Return the line of PyTorch's message that says most, and the line of the model's source."""
+    where = at(source_in("".join(traceback.format_tb(error.__traceback__))) or source_in(str(error)))
+    if type(error).__name__ in _OF_VALUES:
+        return (
+            f"a branch or a size depends on values of tensors{where}; allowed: torch.where, torch.cond, and "
+            "sizes that torch._check bounds"
+        )
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "specialized" in line or "guard" in line]
     reason = (telling or lines or [type(error).__name__])[0]
     if "Suggested fixes:" in lines[:-1]:
         reason += f"; PyTorch suggests {lines[lines.index('Suggested fixes:') + 1]}"
-    return one_line(reason, 300)
+    return one_line(reason, 300) + where
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what PyTorch writes beside its exception off the terminal, unless ``TORCH_LOGS`` asks for it."""
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    loggers = [
+        one
+        for name, one in logging.root.manager.loggerDict.items()
+        if name.split(".")[0] == "torch" and isinstance(one, logging.Logger)
+    ]
+    handlers = [handler for one in loggers for handler in one.handlers]
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        for handler in handlers:
+            handler.addFilter(_drops)
+        try:
+            yield
+        finally:
+            for handler in handlers:
+                handler.removeFilter(_drops)
+
+
+def _drops(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _pooled_as_image(module: Any) -> Callable[[Any], Any]:

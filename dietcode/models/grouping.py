@@ -26,6 +26,7 @@ from dietcode.models.dense_calls import dense_call
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
 from dietcode.models.recurrent_calls import recurrence_call
+from dietcode.models.reduction_calls import REDUCTIONS, folded_functions, reduction_call
 from dietcode.models.units import Unit, Units
 from dietcode.models.window_calls import TO_LAST, convolution_call, folded_transpose, pooling_call
 from dietcode.workload.parse import spec_from_data
@@ -72,6 +73,7 @@ class _Grouping:
             (("linear", "matmul"), self._grow),
             (("conv", "max_pool", "avg_pool"), self._windowed),
             (("matmul",), self._product),
+            (REDUCTIONS, self._reduction),
             (ALONG_ROW, self._grow_rows),
             (MOVING, self._grow_rows),
             (POINTWISE, self._grow_rows),
@@ -100,6 +102,16 @@ class _Grouping:
         unit, call = self._units.of_value[node.result], product_call(self._graph, node)
         if call is not None and is_valid(call, self._graph):
             unit.call = call
+
+    def _reduction(self, node: Node) -> None:
+        """Reduce over axes that others follow; what goes along rows is for their blocks."""
+        nodes = folded_functions(self._graph, node, self._consumers)
+        if not all(self._is_open(one) and self._is_float32(one) for one in nodes):
+            nodes = [node]
+        call = reduction_call(self._graph, nodes)
+        units = [self._units.of_value[one.result] for one in nodes]
+        if call is not None and is_valid(call, self._graph) and self._units.may_join(units):
+            self._units.join(units, call)
 
     def _attention(self, node: Node) -> None:
         nodes = folded_attention(self._graph, node, self._consumers)

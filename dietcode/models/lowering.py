@@ -16,13 +16,14 @@ from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, node_to_json
 from dietcode.graph.tensor_type import TensorType
-from dietcode.models.grouping import constants_of, make_units
+from dietcode.models.grouping import constants_of, is_valid, make_units
 from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall, digest_of
 from dietcode.models.lifetimes import Lifetimes, all_steps, loop_values, reads_of, writes_of
 from dietcode.models.memory import Lifetime, plan_storages
 from dietcode.models.nested import opened, renamed, written_outputs
 from dietcode.models.placing import place_parts
 from dietcode.models.rewriting import rewrite
+from dietcode.models.transposition_calls import transposition_call
 from dietcode.models.units import Unit, Units, needed_units
 from dietcode.runtime.models.executable import ALIGNMENT, FORMAT, VIEW_OPERATORS
 
@@ -65,7 +66,7 @@ class Lowering:
 
     def __init__(self, graph: Graph, units: Units, around: Lowering | None = None) -> None:
         self._graph, self._units = graph, units
-        self._constants = constants_of(graph)
+        self._constants, self._producers = constants_of(graph), graph.producers()
         self._steps: list[dict[str, Any]] = []
         if around is None:
             self._load: list[dict[str, Any]] = []
@@ -241,7 +242,24 @@ class Lowering:
         """Return a value whose elements lie one after the other: itself, or a copy."""
         if self._is_contiguous[value]:
             return value
-        return self._made("copy", [value], {}, self._types[value])
+        return self._transposed(value) or self._made("copy", [value], {}, self._types[value])
+
+    def _transposed(self, value: str) -> str | None:
+        """Return what a kernel writes of a transpose; None where the host copies it."""
+        node = self._producers.get(value)
+        if node is None or node.operator != "transpose" or not self._is_contiguous[str(node.operands[0])]:
+            return None
+        key = name = f"{value}:transposed"
+        if key in self._copies or value in self._constants:
+            return self._copies.get(key)
+        while name in self._types:
+            name += "'"
+        call = transposition_call(self._graph, node, name)
+        if call is None or not is_valid(call, self._graph):
+            return None
+        self._copies[key], self._types[name] = name, self._types[value]
+        self._kernel(call, [node], None)
+        return name
 
     def _constant(self, node: Node) -> None:
         self._load.append(_host_step(node))

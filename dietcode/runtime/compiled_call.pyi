@@ -25,8 +25,24 @@ class CompiledCall:
 
     def bind(self, tensors: dict[str, Any]) -> CompiledCall:
         """Return the same with these bound, by name; the others come with a call."""
-    def watch(self, buffers: dict[str, Any], kept: dict[str, tuple[Any, int]]) -> None:
-        """Decline calls while `buffers` has other tensors of PyTorch than these, or they lie elsewhere."""
+    def watch(
+        self,
+        buffers: dict[str, Any],
+        kept: dict[str, tuple[Any, int]],
+        empty: tuple[dict[Any, Any], ...],
+        quiet: tuple[Callable[[], Any], ...],
+    ) -> None:
+        """Decline calls while somebody looks at them, or what was bound is not what is there.
+
+        Parameters
+        ----------
+        buffers, kept : dict
+            Tensors of PyTorch, and which they have to be, and lie where.
+        empty : tuple of dict
+            That have to have nothing, such as hooks.
+        quiet : tuple of callable
+            That have to return something false.
+        """
 
 def encode(
     instances: list[Any],

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
+from dietcode.runtime.compiled import CalledInC
 from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
 from dietcode.runtime.torch_registry import (  # first: it says what to install where PyTorch is missing
+    LOOKING,
     NAMESPACE,
     REGISTRY,
     is_plain_call,
@@ -25,7 +27,12 @@ from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
 import torch  # isort: skip
 
 _NUM_DIGEST_CHARS = 16
-_has_global_hooks = torch.nn.modules.module._has_any_global_hook
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(
+    hooks
+    for name, hooks in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+)
 _operators: dict[str, RegisteredOperator] = {}
 
 
@@ -214,7 +221,7 @@ def operator_of(library: Callee) -> RegisteredOperator:
     return _operators[name]
 
 
-class TorchOp(torch.nn.Module):
+class TorchOp(CalledInC, torch.nn.Module):
     """A library with some of its tensors bound; called with the others, in the order of the spec.
 
     What is bound is a buffer: constants packed, others as they are. A tensor that is not contiguous is copied
@@ -252,24 +259,7 @@ class TorchOp(torch.nn.Module):
             self.register_buffer(f"bound_{name}", _detached(kept.data if isinstance(kept, Packed) else kept))
         self._free = [name for name in operator.order if name not in bound]
 
-    def __call__(self, *tensors: torch.Tensor, **named: Any) -> Any:
-        """Compute the operator: `forward`, between the hooks that there are.
-
-        PyTorch's own way there takes a third of a tiny call, mostly to find that there are none.
-        """
-        if (
-            self._eager is None
-            or self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
-            or _has_global_hooks()
-            or self._compiled_call_impl is not None
-            or not is_plain_call()
-        ):
-            return super().__call__(*tensors, **named)
-        result = self._eager(tensors, named)
-        return super().__call__(*tensors, **named) if result is NotImplemented else result
+    __call__ = torch.nn.Module.__call__  # where `compiled` is not set, or declines
 
     def forward(self, *tensors: torch.Tensor, **named: Any) -> Any:
         """Compute the operator: one output, or a tuple of several, as a call of the library returns them.
@@ -295,7 +285,7 @@ class TorchOp(torch.nn.Module):
             if result is not NotImplemented:
                 return result
             if self._has_other_buffers():
-                self._eager = None
+                self._unbind()
         given = dict(zip(self._free, tensors, strict=False)) | named
         wanted = (*self._free, *self._operator.keywords)
         if len(given) != len(tensors) + len(named) or set(given) != set(wanted):
@@ -313,23 +303,29 @@ class TorchOp(torch.nn.Module):
         if torch._C._get_tracing_state() is not None or any(kept.requires_grad for kept in buffers.values()):
             return lambda tensors, named: NotImplemented
         named = {name: buffers[f"bound_{name}"] for name in self._operator.order if name not in self._free}
-        bound = self._library.bind(
-            **{
-                name: self._operator.packed(name, kept, self._shapes.get(name))
-                for name, kept in named.items()
-            }
-        )
+        bound = {
+            name: self._operator.packed(name, kept, self._shapes.get(name)) for name, kept in named.items()
+        }
         self._kept = {key: (kept, kept.data_ptr()) for key, kept in buffers.items()}
-        self._eager = self._attempt_of(bound)
+        self._eager = self._attempt_of(lambda: self._library.bind(**bound))
         return self._eager
 
-    def _attempt_of(self, bound: Bound) -> Callable[..., Any]:
-        if bound.compiled is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
-            bound.compiled.watch(self._buffers, self._kept)
-            return bound.attempt
-        return lambda tensors, named: (
-            NotImplemented if self._has_other_buffers() else bound.attempt_in_python(tensors, named)
-        )
+    def _unbind(self) -> None:
+        self._eager = self.compiled = None
+
+    def _attempt_of(self, bind: Callable[[], Bound]) -> Callable[..., Any]:
+        bound = bind()
+        if bound.compiled is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+            return lambda tensors, named: (
+                NotImplemented if self._has_other_buffers() else bound.attempt_in_python(tensors, named)
+            )
+        bound.compiled.watch(self._buffers, self._kept, (), ())
+        whole = bind().compiled  # PyTorch's own way to `forward` takes a third of a tiny call
+        if whole is not None and self._compiled_call_impl is None:
+            hooks = tuple(getattr(self, name) for name in _HOOKS) + _GLOBAL_HOOKS
+            whole.watch(self._buffers, self._kept, hooks, LOOKING)
+            self.compiled = whole
+        return bound.attempt
 
     def _has_other_buffers(self) -> bool:
         """Whether buffers were replaced since they were bound, as `torch.func.functional_call` does."""
@@ -340,8 +336,13 @@ class TorchOp(torch.nn.Module):
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         """Move or convert the buffers."""
-        self._eager = None
+        self._unbind()
         return super()._apply(*arguments, **options)
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile `forward` from its next call on."""
+        self._unbind()
+        super().compile(*arguments, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies bind buffers of their own."""

@@ -22,6 +22,8 @@ REGISTRY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _is_compiling = torch.compiler.is_compiling
 _num_modes = torch._C._len_torch_dispatch_stack
 _transformation = torch._C._functorch.peek_interpreter_stack
+# Each says something while somebody looks at operators of plain tensors as they are called.
+LOOKING = (_num_modes, _transformation)
 
 
 def is_plain_call() -> bool:

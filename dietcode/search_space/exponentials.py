@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from dietcode.search_space.tir import DTYPE
-from dietcode.search_space.vectors import const, named, polynomial, reinterpreted, vector
+from dietcode.search_space.vectors import const, named, polynomial, reinterpreted
 
 # (2^r - 1)/r on |r| ≤ 1/2, lowest power first, fitted for the relative error of 2^r: 9.1e-8.
 EXP2 = (0.693146978, 0.240222421, 0.0555073374, 0.00967151264, 0.00132647272)
@@ -26,6 +26,7 @@ _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low b
 _ROUND_BITS = 0x4B400000
 _BIAS, _SIGNIFICAND_BITS = 127, 23
 _LEAST, _MOST = -87.6, 89.0  # e^x is 0 there and below, infinite there and above
+_VANISHES = -88.0  # 2^k is 0 there
 _SATURATED = 20.0  # tanh is ±1 beyond half of it
 
 
@@ -44,9 +45,10 @@ def _within(x: Any, lanes: int, low: float, high: float) -> Any:
 
 def _split(x: Any, lanes: int) -> tuple[Any, Any]:
     """Return e^r - 1 and k of x = k·ln 2 + r."""
-    shifted = reinterpreted(x * const(_LOG2_E, lanes) + const(_ROUND, lanes), "int32", lanes)
-    k = named(shifted - const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
-    whole = named(tirx.Cast(vector(DTYPE, lanes), k), lanes)
+    shifted = named(x * const(_LOG2_E, lanes) + const(_ROUND, lanes), lanes)
+    bits = reinterpreted(shifted, "int32", lanes)
+    k = named(bits - const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
+    whole = named(shifted - const(_ROUND, lanes), lanes)
     r = named(x - whole * const(_LN2_HIGH, lanes), lanes)
     r = named(r - whole * const(_LN2_LOW, lanes), lanes)
     return r * polynomial(_EXPM1, r, lanes), k
@@ -64,6 +66,12 @@ def exp(lanes: int, x: Any) -> Any:
     less_one, k = _split(_within(x, lanes, _LEAST, _MOST), lanes)
     half = _power_of_two(k - const(1, lanes, "int32"), lanes)  # 2^128 has no bits of its own
     return (less_one + const(1.0, lanes)) * half * const(2.0, lanes)
+
+
+def exp_of_negative(lanes: int, x: Any) -> Any:
+    """Return e^x of x ≤ 0, which needs fewer instructions; 0 below 2⁻¹²⁶."""
+    less_one, k = _split(named(clip(x, lanes, _VANISHES, None), lanes), lanes)
+    return (less_one + const(1.0, lanes)) * _power_of_two(k, lanes)
 
 
 def tanh(lanes: int, x: Any) -> Any:

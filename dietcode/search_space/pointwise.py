@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from dietcode.search_space.epilogue import apply
-from dietcode.search_space.exponentials import clip, exp, sigmoid, tanh
+from dietcode.search_space.exponentials import clip, exp, exp_of_negative, sigmoid, tanh
 from dietcode.search_space.stage import Stage
 from dietcode.search_space.transcendentals import cos, log, sin
 from dietcode.search_space.vectors import const, named
@@ -117,6 +117,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": lambda lanes, x: tirx.sqrt(x),
     "rsqrt": _rsqrt,
     "exp": exp,
+    "exp-of-negative": exp_of_negative,
     "log": log,
     "sin": sin,
     "cos": cos,

@@ -40,8 +40,9 @@ class Primitive:
     name : str
         Of its result.
     kind : str
-        A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0), ``inside`` (how
-        many elements of a window exist); or that of a pointwise operator of a spec.
+        A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0),
+        ``exp-of-negative`` (of what is at most 0), ``inside`` (how many elements of a window exist); or that
+        of a pointwise operator of a spec.
     operands : tuple of str or float
         Names of tensors and primitives, or numbers.
     indices : str
@@ -168,7 +169,7 @@ def _softmax(writer: _Writer, node: BlockNode) -> None:
     if node.attribute("causal"):
         z = writer.emit("causal", z, option=node.attribute("causal"))
     highest = writer.emit("finite", writer.emit("max-of-numbers", z, axis=axis))
-    e = writer.emit("exp", writer.emit("sub", z, highest))
+    e = writer.emit("exp-of-negative", writer.emit("sub", z, highest))
     writer.emit("mul", e, writer.emit("reciprocal", writer.emit("sum", e, axis=axis)))
 
 

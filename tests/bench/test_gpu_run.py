@@ -45,6 +45,8 @@ HALF_TILES = (
     CudaMicroKernel(64, 16, 64, 16, 32, stages=2, unit="wgmma"),
     CudaMicroKernel(64, 32, 64, 32, 32, stages=2, splits=2, unit="tma"),
     CudaMicroKernel(64, 16, 64, 16, 16, stages=1, unit="tma"),
+    CudaMicroKernel(64, 16, 64, 16, 32, stages=2, unit="tma", cluster_columns=2),
+    CudaMicroKernel(64, 16, 64, 16, 16, stages=2, unit="tma", cluster_rows=2, persistent=True),
     CudaMicroKernel(32, 16, 16, 16, 16, unit="mma"),
 )
 _LAUNCHES = 330  # until a machine halts: after the sweep, before the third micro-kernel

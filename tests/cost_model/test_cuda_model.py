@@ -63,6 +63,21 @@ def test_a_wave_is_what_the_multiprocessors_hold() -> None:
         wave_blocks(CudaTarget("sm_90"), 132, TILE, KernelFacts(255, 230 << 10, 0, 1))
 
 
+def test_waves_are_whole_clusters_and_a_persistent_grid_has_tiles_for_waves() -> None:
+    alone = CudaMicroKernel(128, 128, 64, 128, 64, stages=4, unit="tma")
+    facts = KernelFacts(registers=168, shared_bytes=alone.shared_bytes, stack_bytes=0, code_bytes=1)
+    pairs, persistent = replace(alone, cluster_rows=2), replace(alone, persistent=True)
+    target, given = CudaTarget("sm_90a"), extents([128 * 7, 128 * 8], 768)
+    waves = [wave_blocks(target, 113, tile, facts) for tile in (alone, pairs, persistent)]
+    assert waves == [113, 112, 113]
+    problem = replace(DENSE, operand_dtype="float16", output_dtype="float16")
+    counts = [count(problem, tile, 36, given) for tile in (alone, pairs, persistent)]
+    assert [own.blocks.tolist() for own in counts] == [[126, 144], [144, 144], [126, 144]]
+    assert counts[1].f_pad.tolist() == [7 / 8, 1.0]  # of 7 tiles the eighth is multiplied too, for nothing
+    whole = Spread(1.0)
+    assert [own.stretched(whole).tolist() for own in counts] == [[4, 4]] * 3  # ⌈126 / 36⌉ tiles of a block
+
+
 def test_counts() -> None:
     counts = count(DENSE, TILE, WAVE, extents([16, 2048], 770))
     assert counts.blocks.tolist() == [18, 288]

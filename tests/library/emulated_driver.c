@@ -1,4 +1,4 @@
-/* A driver for GPUs that are not there: what `launcher.c` asks of libcuda.so.1, with kernels that run on the CPU.
+/* A driver for GPUs that are not there: what the launcher of a library asks of libcuda.so.1, with kernels that run on the CPU.
  *
  * Kernels are registered beforehand, by name. What was asked is written down for the tests to read.
  */
@@ -16,7 +16,7 @@
 #define CAPTURE_UNSUPPORTED 900
 
 typedef void (*Body)(void**);
-typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, unsigned, void**, int);
+typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, unsigned, void**, int, unsigned);
 typedef struct {
   const char* name;
   Body body;
@@ -27,6 +27,9 @@ typedef struct {
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
 int is_capturing; /* what waits for the GPU, or may, is refused and spoils the graph */
 int num_overlapping; /* launches that may have begun while the one before ended */
+int num_clustered;   /* launches of clusters */
+unsigned last_grid;  /* blocks in x */
+static unsigned cluster = 1; /* of the launch at hand */
 int num_maps, num_calls, num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes = 227 << 10;
 const void* last_image;
 void* last_stream;
@@ -41,7 +44,7 @@ void register_kernel(const char* name, Body body, Emulate emulate) {
   kernels[num_kernels++] = (Kernel){strdup(name), body, emulate, 48 << 10};
 }
 void reset(void) {
-  num_kernels = num_maps = num_calls = num_loads = num_loaded_functions = num_launches = order = is_capturing = 0;
+  num_clustered = num_kernels = num_maps = num_calls = num_loads = num_loaded_functions = num_launches = order = is_capturing = 0;
   driver_version = 13000;
   block_shared_bytes = 227 << 10;
   init_status = OK;
@@ -110,8 +113,9 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   last_stream = stream;
   last_context = current;
   last_kernel = kernel->name;
+  last_grid = x;
   if (is_passed_over(stream, x * y, threads)) return OK;
-  return kernel->emulate(kernel->body, x, y, threads, shared, arguments, order) == 0 ? OK : 719;
+  return kernel->emulate(kernel->body, x, y, threads, shared, arguments, order, cluster) == 0 ? OK : 719;
 }
 int cuTensorMapEncodeTiled(void* to, int type, uint32_t axes, void* address, const uint64_t* extents,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
@@ -120,24 +124,42 @@ int cuTensorMapEncodeTiled(void* to, int type, uint32_t axes, void* address, con
   return encode_emulated_map(to, type, axes, address, extents, strides, box, steps, interleave, swizzle, promotion,
                              fill);
 }
-/* CUlaunchConfig, with the one attribute that is known here: its number, and whether it is set. */
+/* CUlaunchConfig, with one of the attributes that are known here: its number, and what it is set to. */
 typedef struct {
   unsigned x, y, z, threads_x, threads_y, threads_z, shared;
   void* stream;
   struct {
     unsigned id, unused;
-    int value;
-    char rest[60];
+    unsigned value[3];
+    char rest[52];
   }* attributes;
   unsigned num_attributes;
 } Config;
+/* The blocks of a cluster that is asked for; 0 where nothing of the kind may be. */
+static unsigned cluster_of(const Config* config) {
+  const unsigned* value = config->attributes->value;
+  const int device = (int)((uintptr_t)current - 0x100);
+  if (config->num_attributes != 1 || config->attributes->id != 4 || major_of[device] < 9) return 0;
+  return value[0] >= 1 && value[0] <= 8 && value[1] == 1 && value[2] == 1 && config->x % value[0] == 0 ? value[0] : 0;
+}
 int cuLaunchKernelEx(const Config* config, void* function, void** arguments, void** extra) {
-  int device = (int)((uintptr_t)current - 0x100);
-  if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
-  if (major_of[device] < 9 || last_context != current || last_stream != config->stream) return 1;
-  ++num_overlapping;
-  return cuLaunchKernel(function, config->x, config->y, config->z, config->threads_x, config->threads_y,
-                        config->threads_z, config->shared, config->stream, arguments, extra);
+  const int device = (int)((uintptr_t)current - 0x100), is_clustered = cluster_of(config) != 0;
+  if (!is_clustered) {
+    if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value[0] != 1) return 1;
+    if (major_of[device] < 9 || last_context != current || last_stream != config->stream) return 1;
+  }
+  num_overlapping += !is_clustered;
+  num_clustered += is_clustered;
+  cluster = is_clustered ? cluster_of(config) : 1;
+  const int status = cuLaunchKernel(function, config->x, config->y, config->z, config->threads_x, config->threads_y,
+                                    config->threads_z, config->shared, config->stream, arguments, extra);
+  cluster = 1;
+  return status;
+}
+int cuOccupancyMaxActiveClusters(int* count, void* function, const Config* config) {
+  const unsigned size = cluster_of(config);
+  if (size == 0) return 1;
+  return *count = NUM_SMS / (int)size * (THREADS_OF_SM / (int)config->threads_x), OK;
 }
 int cuFuncGetAttribute(int* value, int attribute, void* function) {
   return *value = attribute == 3 ? 0 : 10 * attribute, OK; /* no stack */

@@ -32,6 +32,8 @@ pytestmark = needs_nvrtc
 ARCHS = ("sm_90a", "sm_80")
 TILE = CudaMicroKernel(128, 64, 64, 64, 64, stages=4, unit="tma")
 PADDED = replace(TILE, tails="global")
+CLUSTER = replace(TILE, stages=3, cluster_rows=2, persistent=True)
+GOING_ON = replace(TILE, stages=3, persistent=True)
 PROBLEM = device_problem(
     replace(make_problem("mk,nk->mn", {}, constant=False), operand_dtype="float16", output_dtype="float16")
 )
@@ -80,6 +82,12 @@ class Gpu:
         assert np.abs(output - expected).max() < 2e-3 * np.abs(expected).max()
         launched = ctypes.c_char_p.in_dll(self.driver, "last_kernel").value or b""
         return launched.decode(), self.number("num_maps").value - before
+
+    def blocks(self, m: int, n: int, k: int) -> tuple[int, int]:
+        """Blocks in x of the last launch of a call, and how many of its launches were of clusters."""
+        before = self.number("num_clustered").value
+        self.check(m, n, k)
+        return self.number("last_grid").value, self.number("num_clustered").value - before
 
 
 def moved(array: Any, elements: int) -> Any:
@@ -135,3 +143,51 @@ def test_each_architecture_asks_for_its_own_shared_memory(tile: CudaMicroKernel,
         widest = functions_of(PROBLEM, tile)[-1].symbol if tile is TILE else tile.symbol
         assert kernels[widest].shared_bytes == emitted.shared_bytes
         assert all(own.stack_bytes == 0 for own in kernels.values())
+
+
+@pytest.fixture(scope="module", params=[CLUSTER, GOING_ON], ids=["cluster", "alone"])
+def resident(request: pytest.FixtureRequest) -> CudaMicroKernel:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def resident_code(resident: CudaMicroKernel) -> CudaCode:
+    return compile_library(PROBLEM, [resident], 0, (), [CudaTarget(arch) for arch in ARCHS])
+
+
+def test_a_persistent_grid_is_what_the_device_holds(
+    resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path
+) -> None:
+    """The emulated device runs 20 blocks of 384 threads at a time, or 10 clusters; others have all."""
+    gpu, is_cluster = Gpu(resident, resident_code, "sm_90a", tmp_path / "library.so"), resident.cluster > 1
+    try:
+        assert gpu.blocks(130, 200, 64) == (8, is_cluster)  # 2 by 4 tiles
+        assert gpu.blocks(260, 200, 64) == (16 if is_cluster else 12, is_cluster)
+        assert gpu.blocks(300, 640, 64) == (20, is_cluster)  # of 3 by 10, or 4 by 10
+        assert gpu.blocks(300, 640, 60) == (40 if is_cluster else 30, 0)
+    finally:
+        load_driver()
+
+
+def test_twins_are_alone_and_have_all_blocks(
+    resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path
+) -> None:
+    gpu = Gpu(resident, resident_code, "sm_80", tmp_path / "library.so")
+    try:
+        assert gpu.blocks(300, 640, 64) == (40 if resident.cluster > 1 else 30, 0)
+    finally:
+        load_driver()
+
+
+def test_clusters_are_captured_in_a_graph(
+    resident_code: CudaCode, resident: CudaMicroKernel, tmp_path: Path
+) -> None:
+    """What a device holds is asked for as the code is loaded."""
+    gpu = Gpu(resident, resident_code, "sm_90a", tmp_path / "library.so")
+    try:
+        gpu.library["prepare"](0)
+        gpu.number("is_capturing").value = 1
+        assert gpu.check(300, 640, 64)[1] == 2
+        assert gpu.number("is_capturing").value == 1
+    finally:
+        load_driver()

@@ -144,6 +144,24 @@ def test_tensor_maps_are_made_where_extents_allow_it(gpu: Gpu, tmp_path: Path) -
         assert found.error is None and len(found.secs) == 2
 
 
+@pytest.mark.parametrize(
+    "axes", [{"cluster_columns": 2}, {"persistent": True}, {"cluster_rows": 2, "persistent": True}]
+)
+def test_clusters_and_persistent_grids_are_launched(axes: dict[str, Any], gpu: Gpu, tmp_path: Path) -> None:
+    """Of small tiles, so that there are more of them than the emulated device holds blocks: 4 times 8."""
+    problem = replace(make_problem("mk,nk->mn", {"n": 272, "k": 16}, constant=False), operand_dtype="float16")
+    tile = CudaMicroKernel(64, 16, 64, 16, 16, stages=2, unit="tma", **axes)
+    with LocalMachine().children(gpu_device(gpu), print) as children:
+        recipe = CudaRecipe(problem, tile, CudaTarget("sm_90a"))
+        (built,) = children.build([BuildRequest(str(tmp_path / "tma.cubin"), recipe)])
+        assert built.path is not None, built.error
+        points = tuple({"m": m, "n": 272, "k": 16} for m in (1, 190))
+        checked = children.check(CheckRequest(problem, built.path, LaunchedKernel(tile), points), 60.0)
+        assert checked.error is None
+        found = children.time(TimeRequest(problem, built.path, LaunchedKernel(tile), points, repeats=1), 60.0)
+        assert found.error is None
+
+
 def test_machine_code_that_the_driver_refuses(gpu: Gpu, tmp_path: Path) -> None:
     (tmp_path / "unknown.cubin").write_bytes(b"\x7fELF".ljust(64, b"\0"))
     request = TimeRequest(PROBLEM, str(tmp_path / "unknown.cubin"), LaunchedKernel(TILE), POINTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dietcode.models.importing.exported import import_exported, load_exported
 
 L = torch.export.Dim("L", min=1, max=64)
 B = torch.export.Dim("B", min=1, max=8)
+HERE = Path(__file__).name
 
 
 class Tagger(torch.nn.Module):
@@ -188,3 +190,26 @@ def test_refusals() -> None:
     with pytest.raises(ModelError, match="proj_size=3; allowed: without"):
         export(projected, (torch.randn(3, 2, 5),))
     assert "forward" not in vars(projected)
+
+
+class _Steered(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        """Return what depends on a value."""
+        return x if x.sum() > 0 else x * 2
+
+
+def test_a_failed_export_is_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """What PyTorch writes beside its exception, a graph among it, is for those who ask for its logs."""
+    monkeypatch.delenv("TORCH_LOGS", raising=False)
+    line = inspect.getsourcelines(_Steered.forward)[1] + 2
+    for _ in range(2):
+        with pytest.raises(ModelError, match=rf"values of tensors \({HERE}:{line}\)") as caught:
+            export(_Steered().eval(), (torch.ones(3),))
+        assert "\n" not in str(caught.value)
+        written = capfd.readouterr()
+        assert not written.out and not written.err
+    assert type(caught.value.__cause__).__name__ == "GuardOnDataDependentSymNode"
+    monkeypatch.setenv("TORCH_LOGS", "dynamic")
+    with pytest.raises(ModelError):
+        export(_Steered().eval(), (torch.ones(3),))
+    assert "def forward" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ def _changes_a_buffer(self: Module, x: Any) -> Any:
     return x + self.cache.sum()
 
 
+def _copies_into_a_buffer(self: Module, x: Any) -> Any:
+    y = torch.relu(x)
+    self.cache[1:, :2].copy_(y[1:, :2])
+    return y
+
+
 def _changes_an_input(self: Module, x: Any) -> Any:
     x.mul_(2.0)
     return x + 1
@@ -72,8 +79,9 @@ def _random(self: Module, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "problems"),
     [
-        (_changes_a_buffer, ["changes cache in place", "give it as an input of the next call"]),
-        (_changes_an_input, ["changes x in place"]),
+        (_changes_a_buffer, [f"changes cache ({HERE}:", " in place", "give it as an input of the next call"]),
+        (_copies_into_a_buffer, [f"changes cache ({HERE}:"]),
+        (_changes_an_input, [f"changes x ({HERE}:"]),
         (
             _unknown,
             ["aten.special_bessel_j0.default: not known", "aten.special_bessel_j1", "inv", f"({HERE}:"],
@@ -92,6 +100,38 @@ def test_refusals(function: Callable[..., Any], problems: list[str]) -> None:
     for problem in problems:
         assert problem in str(error.value)
     assert "\n" not in str(error.value)
+
+
+class _Changing(torch.nn.Module):
+    """Changes two buffers at lines of its own, one of them by assigning to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(9, 4))
+
+    def forward(self, x: Any) -> Any:
+        """Return something of both."""
+        y = x + self.last
+        rows = self.last.view(4, 9)
+        rows[1] = 0.0
+        self.count = self.count + y.sum()
+        return y * self.count
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of PyTorch's own decomposition
+@pytest.mark.parametrize("functional", [False, True])
+def test_lines_of_changes(functional: bool) -> None:
+    """Each with its own line, also where a program no longer has the node that changed it in place."""
+    program = exported(_Changing().eval(), (torch.ones(9, 4),))
+    program = program.run_decompositions({}) if functional else program
+    lines, first = inspect.getsourcelines(_Changing.forward)
+    count, last = (
+        first + next(at for at, line in enumerate(lines) if text in line)
+        for text in ("self.count = ", "rows[1] = ")
+    )
+    with pytest.raises(ModelError, match=rf"changes count \({HERE}:{count}\), last \({HERE}:{last}\) in"):
+        imported(program)
 
 
 def test_training_mode() -> None:

@@ -274,7 +274,10 @@ def test_what_a_compiled_call_is_made_of_is_looked_at() -> None:
             library.compiled.bind(values)
     for kept in ({"W": None}, {"W": (None,)}, {"W": (None, "0")}, None):
         with pytest.raises(TypeError):
-            library.compiled.bind({}).watch({}, kept)
+            library.compiled.bind({}).watch({}, kept, (), ())
+    for watched in ((([],), ()), ((), (None,)), ([], ()), ((), None)):
+        with pytest.raises(TypeError):
+            library.compiled.bind({}).watch({}, {}, *watched)
     tensor = ("X", 9, 2, 32, b"f", None, None)
     with pytest.raises(ValueError, match="X: 9 dimensions; allowed: up to 8"):
         make(

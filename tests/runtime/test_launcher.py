@@ -330,8 +330,15 @@ def called(sizes, pause):  # the first call of a shape is one of several threads
         pause(0.03)
         assert (library(X=x[:rows], W=w) == 37).all()
     return calls.value - before
-first, asleep = called(range(1, 20), lambda secs: None), called(range(20, 40), time.sleep)
-assert first > 0 and asleep == 0, (first, asleep)
+def busy(secs):
+    until = time.perf_counter() + 2e-4
+    while time.perf_counter() < until:
+        pass
+first, asleep, after = called(range(1, 20), lambda secs: None), called(range(20, 40), time.sleep), 0
+for rows in range(40, 70, 3):
+    time.sleep(0.03)
+    after += called(range(rows, rows + 3), busy)
+assert first > 0 and asleep == 0 and after < 10, (first, asleep, after)
 """
     python(script, built("rows"), library_of(tmp_path, team))
 

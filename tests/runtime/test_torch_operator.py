@@ -179,6 +179,43 @@ def test_gradients_are_refused_and_not_forged(library: Any, nets: tuple[Any, Any
         assert close(tuned.first(x.clone().requires_grad_()), tuned.first(x))
 
 
+def test_hooks_are_called_and_compile_is_heeded(library: Any) -> None:
+    """The short way of a call knows none of them, and so goes the long one where there are some."""
+    from torch.nn.modules.module import register_module_forward_hook
+
+    op, x, seen = library.torch_op(W=np.ones((100, 37), np.float32)), torch.ones(4, 37), []
+    for _ in range(2):
+        assert (op(x) == 37).all()
+
+    def note(*given: Any) -> None:
+        seen.append(len(given))
+
+    registering: list[Any] = [
+        op.register_forward_hook,
+        op.register_forward_pre_hook,
+        register_module_forward_hook,
+    ]
+    for register in registering:
+        seen.clear()
+        handle = register(note)
+        assert (op(x) == 37).all() and len(seen) == 1, register
+        handle.remove()
+        assert (op(x) == 37).all() and len(seen) == 1, register
+    for other in (copy.deepcopy(op), copy.copy(op)):
+        other.register_forward_hook(note)
+        seen.clear()
+        assert (other(x) == 37).all() and len(seen) == 1
+    graphs: list[Any] = []
+
+    def backend(graph: Any, examples: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    op.compile(backend=backend)
+    for _ in range(2):
+        assert (op(x) == 37).all() and len(graphs) == 1
+
+
 def test_what_looks_at_operators_sees_this_one(nets: tuple[Any, Any]) -> None:
     tuned, plain = nets
     x = torch.randn(3, 37)

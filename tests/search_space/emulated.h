@@ -1,4 +1,4 @@
-// Enough of CUDA C++ to run generated device functions on a CPU, one block after the other.
+// Enough of CUDA C++ to run generated device functions on a CPU, one block after the other, or one cluster of blocks.
 //
 // A thread of a block is a fiber. It runs until its warp or its block waits, in an order that the caller chooses:
 // a value that is read before its barrier, or overwritten after too few, is then wrong in one of the orders.
@@ -67,11 +67,12 @@ static inline T min(T a, T b) {
 namespace emulated {
 
 constexpr size_t STACK_BYTES = 64 << 10, MAX_SHARED = 228 << 10, GUARD = 4 << 10;
-constexpr unsigned MAX_THREADS = 1024, WARP = 32, MAX_COPIES = 512;
+constexpr unsigned MAX_CLUSTER = 2, MAX_THREADS = 1024 * MAX_CLUSTER, WARP = 32, MAX_COPIES = 512;
+constexpr size_t SHARED_SIZE = MAX_SHARED + GUARD;
 constexpr unsigned char NOTHING = 0xff;  // in each byte: a NaN in every format
 dim3 thread_index, block_index, block_size, grid_size;
 
-enum State { RUNS, AT_BARRIER, AT_WARP, ENDED, AT_PHASE, AT_CONSUMERS };
+enum State { RUNS, AT_BARRIER, AT_WARP, ENDED, AT_PHASE, AT_CONSUMERS, AT_CLUSTER };
 struct Copy {  // of one thread, on its way to shared memory; a mark without bytes ends a group
   char* to;
   const char* from;
@@ -90,8 +91,10 @@ struct Fiber {
 void* scheduler[5];
 Fiber fibers[MAX_THREADS];
 char* stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
-alignas(1024) char dynamic_shared[MAX_SHARED + GUARD];
-unsigned current, asked_bytes;  // the thread, and shared memory of a block
+alignas(1024) char shared_of[MAX_CLUSTER][SHARED_SIZE], async_shared_of[MAX_CLUSTER][SHARED_SIZE];
+char *dynamic_shared = shared_of[0], *async_shared = async_shared_of[0];  // of the current thread's block
+unsigned current, rank, asked_bytes;  // the thread, of all of a cluster; its block; and shared memory of a block
+unsigned cluster_size, first_block;
 unsigned moved, num_consumers;   // what threads that wait for phases may look at again; who meets without the others
 bool finish_a_copy();
 void (*body)(void**);
@@ -117,7 +120,10 @@ inline void run_threads() {
 __attribute__((noinline)) void enter(unsigned t) {
   Fiber& fiber = fibers[t];
   current = t;
-  thread_index = {t, 0, 0};
+  rank = t / block_size.x;
+  thread_index = {t % block_size.x, 0, 0};
+  block_index.x = first_block + rank;
+  dynamic_shared = shared_of[rank], async_shared = async_shared_of[rank];
   if (__builtin_setjmp(scheduler) != 0) return;
   if (fiber.has_begun) jump(fiber.place);
   fiber.has_begun = true;
@@ -145,55 +151,93 @@ inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) 
   return true;
 }
 
-// One block. In the orders 0 and 1 a warp runs to the block's barrier before another does, in order 2 they run
-// side by side, but for the second one: it runs when no other can, and no copy is on its way. Returns whether all threads met at the same barriers.
-inline bool run_block(int order) {
-  const unsigned threads = block_size.x, warps = (threads + WARP - 1) / WARP;
+inline bool release(unsigned first, unsigned count, State state) {
+  for (unsigned t = first; t < first + count; ++t) {
+    if (fibers[t].state == state) fibers[t].state = RUNS;
+  }
+  return true;
+}
+
+inline unsigned count_at(unsigned first, unsigned count, State state) {
+  unsigned found = 0;
+  for (unsigned t = first; t < first + count; ++t) found += fibers[t].state == state;
+  return found;
+}
+
+// Let the threads of a block go on that have all met, or its consumers. Whether there were any.
+inline bool pass_barriers(unsigned block) {
+  const unsigned first = block * block_size.x, consumers = count_at(first, block_size.x, AT_CONSUMERS);
+  if (consumers != 0 && consumers == num_consumers) return release(first, block_size.x, AT_CONSUMERS);
+  return count_at(first, block_size.x, AT_BARRIER) == block_size.x && release(first, block_size.x, AT_BARRIER);
+}
+
+inline bool pass_cluster_barrier() {
+  const unsigned threads = block_size.x * cluster_size;
+  return count_at(0, threads, AT_CLUSTER) == threads && release(0, threads, AT_CLUSTER);
+}
+
+inline bool has_ended(unsigned block) {
+  for (unsigned t = block * block_size.x; t < (block + 1) * block_size.x; ++t) {
+    if (fibers[t].state != ENDED) return false;
+  }
+  return true;
+}
+
+// Warps from `first` to `end`, each until it waits; all of them once. Whether any went on.
+inline bool run_warps(unsigned first, unsigned end, int order, unsigned round, bool is_left_behind) {
+  const unsigned threads = block_size.x * cluster_size, warps = end - first, before = moved;
+  bool goes_on = false;
+  for (unsigned i = 0; i < warps; ++i) {
+    const unsigned warp = first + (order == 1 ? warps - 1 - i : order == 2 ? (i + round) % warps : i);
+    const unsigned lanes = threads - warp * WARP < WARP ? threads - warp * WARP : WARP;
+    if (is_left_behind && warp == 1) continue;
+    while (run_warp(warp * WARP, lanes, order, round)) {
+      goes_on = true;
+      if (order == 2) break;
+    }
+  }
+  return goes_on || moved != before;
+}
+
+// One cluster. In the orders 0 and 1 a warp runs to the block's barrier before another does, and a block as far as it
+// comes before the other one does. In order 2 all warps run side by side, but for the second one: it runs when no
+// other can, and no copy is on its way. Returns whether all threads met at the same barriers.
+inline bool run_cluster(int order) {
+  const unsigned threads = block_size.x * cluster_size, warps = (threads + WARP - 1) / WARP;
+  const unsigned warps_of_block = cluster_size == 1 ? warps : block_size.x / WARP;
   for (unsigned t = 0; t < threads; ++t) {
     fibers[t].state = RUNS;
     fibers[t].num_copies = fibers[t].groups = 0;
   }
   bool is_left_behind = order == 2;
   for (unsigned round = 0;; ++round) {
-    bool goes_on = false;
-    const unsigned before = moved;
-    for (unsigned i = 0; i < warps; ++i) {
-      const unsigned first = WARP * (order == 1 ? warps - 1 - i : order == 2 ? (i + round) % warps : i);
-      const unsigned lanes = threads - first < WARP ? threads - first : WARP;
-      if (is_left_behind && first == WARP) continue;
-      while (run_warp(first, lanes, order, round)) {
-        goes_on = true;
-        if (order == 2) break;
-      }
+    bool goes_on = order == 2 && run_warps(0, warps, order, round, is_left_behind);
+    for (unsigned i = 0; i < cluster_size && order != 2; ++i) {
+      const unsigned block = order == 1 ? cluster_size - 1 - i : i, first = block * warps_of_block;
+      bool passes;
+      do {
+        while (run_warps(first, first + warps_of_block, order, round, false)) goes_on = true;
+        // A block alone passes when nothing is on its way any more, one of a cluster ahead of the other.
+        passes = cluster_size > 1 && pass_barriers(block);
+        goes_on = goes_on || passes;
+      } while (passes);
     }
     const bool was_left_behind = is_left_behind;
     is_left_behind = order == 2;
-    if (goes_on || moved != before || finish_a_copy()) continue;
+    if (goes_on || finish_a_copy()) continue;
     if (was_left_behind) {
       is_left_behind = false;
       continue;
     }
-    unsigned ended = 0, waiting = 0, consumers = 0;
-    for (unsigned t = 0; t < threads; ++t) {
-      consumers += fibers[t].state == AT_CONSUMERS;
-      ended += fibers[t].state == ENDED;
-      waiting += fibers[t].state == AT_BARRIER;
-    }
-    if (ended == threads) return true;
-    if (consumers != 0) {
-      if (consumers != num_consumers) return false;
-      for (unsigned t = 0; t < threads; ++t) {
-        if (fibers[t].state == AT_CONSUMERS) fibers[t].state = RUNS;
-      }
-      continue;
-    }
-    if (waiting != threads) return false;
-    for (unsigned t = 0; t < threads; ++t) fibers[t].state = RUNS;
+    bool passes = pass_cluster_barrier(), all_ended = true;
+    for (unsigned block = 0; block < cluster_size; ++block) passes = pass_barriers(block) || passes;
+    for (unsigned block = 0; block < cluster_size; ++block) all_ended = all_ended && has_ended(block);
+    if (!passes) return all_ended;
   }
 }
 
 inline bool is_waiting_for_phase() {
-  for (unsigned t = 0; t < block_size.x; ++t) {
+  for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
     if (fibers[t].state == AT_PHASE) return true;
   }
   return false;
@@ -222,10 +266,10 @@ static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 #endif
 
 // Launch one function; `order` is that of the threads, `shared` the bytes that the launch asks for. Returns 0,
-// or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none, or
-// what was wrong with products of warpgroups.
+// or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none, 4 where
+// the grid is not whole clusters of so many blocks in x, or what was wrong with products of warpgroups.
 extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigned threads, unsigned shared,
-                       void** arguments, int order) {
+                       void** arguments, int order, unsigned cluster) {
   using namespace emulated;
   grid_size = {x, y, 1};
   block_size = {threads, 1, 1};
@@ -234,14 +278,17 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
   is_misplaced = false;
   wrong = NOTHING_WRONG;
   asked_bytes = shared;
-  if (shared > MAX_SHARED) return 2;
+  cluster_size = cluster;
+  if (shared > MAX_SHARED || threads * cluster > MAX_THREADS) return 2;
+  if (cluster < 1 || cluster > MAX_CLUSTER || x % cluster != 0) return 4;
   for (unsigned j = 0; j < y; ++j) {
-    for (unsigned i = 0; i < x; ++i) {
+    for (unsigned i = 0; i < x; i += cluster) {
       block_index = {i, j, 0};
-      memset(dynamic_shared, NOTHING, shared + GUARD);
+      first_block = i;
+      for (unsigned block = 0; block < cluster; ++block) memset(shared_of[block], NOTHING, shared + GUARD);
       begin_block_of_products(shared);
       begin_block_of_copies(order);
-      if (!run_block(order)) {
+      if (!run_cluster(order)) {
         if (wrong == NOTHING_WRONG) wrong = is_waiting_for_phase() ? NEVER_OVER : 1;
         for (Fiber& fiber : fibers) fiber.has_begun = false;  // others begin where they begin, not where these wait
         return wrong;
@@ -252,8 +299,8 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
       end_block_of_products();
       end_block_of_copies();
       if (wrong != NOTHING_WRONG) return wrong;
-      for (unsigned k = 0; k < GUARD; ++k) {
-        if (static_cast<unsigned char>(dynamic_shared[shared + k]) != NOTHING) return 2;
+      for (unsigned k = 0; k < GUARD * cluster; ++k) {
+        if (static_cast<unsigned char>(shared_of[k / GUARD][shared + k % GUARD]) != NOTHING) return 2;
       }
       if (is_misplaced) return 3;
     }

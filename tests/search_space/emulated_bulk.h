@@ -3,7 +3,8 @@
 // A copy is on its way from the call that begins it. In order 0 it is done at once, in the others when nothing
 // else can go on, the oldest or the newest first: what is read before its barrier, or overwritten after too few,
 // is then wrong in one of the orders. Barriers count arrivals and bytes as "mbarrier" of the PTX ISA has it; boxes
-// lie in shared memory as "Swizzling Modes" has them, and are zero outside of the tensor.
+// lie in shared memory as "Swizzling Modes" has them, and are zero outside of the tensor. What is copied to several
+// blocks of a cluster is a copy of its own to each. Memory of a block that has ended is nobody's.
 #pragma once
 #include <initializer_list>
 
@@ -25,16 +26,18 @@ struct Barrier {
 };
 struct Box {
   EmulatedMap map;
+  unsigned block;  // that it is copied to
   uint to, barrier;
   long long at[MAP_AXES];
 };
-Barrier barriers[MAX_BARRIERS];
+Barrier barriers[MAX_CLUSTER][MAX_BARRIERS];
 Box boxes[MAX_BOXES];
-unsigned num_barriers, num_boxes, registers_of[MAX_THREADS];
+unsigned num_barriers[MAX_CLUSTER], num_boxes, registers_of[MAX_THREADS];
 int order_of_block;
 
 inline void begin_block_of_copies(int order) {
-  num_barriers = num_boxes = 0;
+  num_boxes = 0;
+  for (unsigned& count : num_barriers) count = 0;
   order_of_block = order;
   memset(registers_of, 0, sizeof(registers_of));
 }
@@ -45,22 +48,28 @@ inline void blame(int what) {
 
 inline void end_block_of_copies() {
   if (num_boxes != 0) blame(COPIES_LEFT);
-  for (unsigned i = 0; i < num_barriers; ++i) {
-    if (barriers[i].bytes != 0) blame(COPIES_LEFT);
+  for (unsigned block = 0; block < cluster_size; ++block) {
+    for (unsigned i = 0; i < num_barriers[block]; ++i) {
+      if (barriers[block][i].bytes != 0) blame(COPIES_LEFT);
+    }
+    // Either no thread changes its registers, or all do, to no more than there are.
+    unsigned long long total = 0;
+    unsigned changed = 0;
+    for (unsigned t = block * block_size.x; t < (block + 1) * block_size.x; ++t) {
+      total += registers_of[t], changed += registers_of[t] != 0;
+    }
+    if (changed != 0 && (changed != block_size.x || total > BLOCK_REGISTERS)) blame(BAD_REGISTERS);
   }
-  // Either no thread changes its registers, or all do, to no more than there are.
-  unsigned long long total = 0;
-  unsigned changed = 0;
-  for (unsigned t = 0; t < block_size.x; ++t) total += registers_of[t], changed += registers_of[t] != 0;
-  if (changed != 0 && (changed != block_size.x || total > BLOCK_REGISTERS)) blame(BAD_REGISTERS);
 }
 
-// The barrier at an address; what it holds is written to shared memory, where others must not write.
-inline Barrier* barrier_at(uint address) {
-  for (unsigned i = 0; i < num_barriers; ++i) {
-    if (barriers[i].address != address) continue;
-    if (memcmp(dynamic_shared + address, &BARRIER_MARK, BARRIER_BYTES) != 0) break;
-    return &barriers[i];
+// The barrier at an address of a block; what it holds is written to shared memory, where others must not write.
+inline Barrier* barrier_at(unsigned block, uint address) {
+  if (block >= cluster_size) return blame(NO_SUCH_BLOCK), nullptr;
+  if (has_ended(block)) return blame(BLOCK_GONE), nullptr;
+  for (unsigned i = 0; i < num_barriers[block]; ++i) {
+    if (barriers[block][i].address != address) continue;
+    if (memcmp(shared_of[block] + address, &BARRIER_MARK, BARRIER_BYTES) != 0) break;
+    return &barriers[block][i];
   }
   blame(NO_BARRIER);
   return nullptr;
@@ -73,9 +82,10 @@ inline void end_phase_if_complete(Barrier& own) {
   ++own.phases;
 }
 
-inline void arrive_at(uint address, long long bytes) {
-  Barrier* own = barrier_at(address);
+inline void arrive_at(unsigned block, uint address, long long bytes) {
+  Barrier* own = barrier_at(block, address);
   if (own == nullptr) return;
+  if (block != rank && !own->is_shown) return blame(NOT_SHOWN);
   if (own->pending == 0) return blame(TOO_MANY_ARRIVALS);
   own->bytes += bytes;
   --own->pending;
@@ -98,14 +108,14 @@ inline void copy_box(const Box& box) {
         }
         uint to = box.to + offset;
         to ^= (to >> 7 & mask) << 4;
-        for (char* image : {dynamic_shared, async_shared}) {
+        for (char* image : {shared_of[box.block], async_shared_of[box.block]}) {
           if (exists) memcpy(image + to, from, map.itemsize);
           if (!exists) memset(image + to, 0, map.itemsize);
         }
       }
     }
   }
-  Barrier* own = barrier_at(box.barrier);
+  Barrier* own = barrier_at(box.block, box.barrier);
   if (own == nullptr) return;
   own->bytes -= static_cast<long long>(offset);
   end_phase_if_complete(*own);
@@ -122,20 +132,28 @@ inline bool finish_a_copy() {
   return true;
 }
 
-inline void begin_box(const CUtensorMap& map, uint axes, uint to, uint barrier, long long a, long long b, long long c) {
-  Box box = {{}, to, barrier, {a, b, c}};
+inline void begin_box_to(unsigned block, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
+                         long long b, long long c) {
+  Box box = {{}, block, to, barrier, {a, b, c}};
   memcpy(&box.map, &map, sizeof(box.map));
   if (box.map.mark != MAP_MARK || box.map.axes != axes) return blame(BAD_BOX);
   uint bytes = box.map.itemsize;
   for (uint axis = 0; axis < axes; ++axis) bytes *= box.map.box[axis];
   if (to % 128 != 0 || to + bytes > asked_bytes) return blame(BAD_BOX);
-  Barrier* own = barrier_at(barrier);
+  Barrier* own = barrier_at(block, barrier);
   if (own == nullptr) return;
   if (!own->is_shown) return blame(NOT_SHOWN);
   if (num_boxes == MAX_BOXES) abort();
   ++moved;
   boxes[num_boxes++] = box;
   if (order_of_block == 0) finish_a_copy();
+}
+
+inline void begin_box(unsigned blocks, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
+                      long long b, long long c) {
+  for (unsigned block = 0; blocks >> block != 0; ++block) {
+    if (blocks >> block & 1) begin_box_to(block, map, axes, to, barrier, a, b, c);
+  }
 }
 
 inline void change_registers(unsigned count, bool gives) {
@@ -149,22 +167,27 @@ inline void change_registers(unsigned count, bool gives) {
 template <int ARRIVALS>
 static inline void make_barrier(uint address) {
   using namespace emulated;
-  if (num_barriers == MAX_BARRIERS || address % BARRIER_BYTES != 0 || address + BARRIER_BYTES > asked_bytes) abort();
+  unsigned& count = num_barriers[rank];
+  if (count == MAX_BARRIERS || address % BARRIER_BYTES != 0 || address + BARRIER_BYTES > asked_bytes) abort();
   memcpy(dynamic_shared + address, &BARRIER_MARK, BARRIER_BYTES);
-  barriers[num_barriers++] = {address, ARRIVALS, ARRIVALS, 0, 0, false};
+  barriers[rank][count++] = {address, ARRIVALS, ARRIVALS, 0, 0, false};
 }
 static inline void show_barriers() {
-  for (unsigned i = 0; i < emulated::num_barriers; ++i) emulated::barriers[i].is_shown = true;
+  using namespace emulated;
+  for (unsigned i = 0; i < num_barriers[rank]; ++i) barriers[rank][i].is_shown = true;
 }
 static inline void prefetch_map(const CUtensorMap&) {}
-static inline void arrive(uint barrier) { emulated::arrive_at(barrier, 0); }
+static inline void arrive(uint barrier) { emulated::arrive_at(emulated::rank, barrier, 0); }
+static inline void arrive_in_cluster(uint barrier, int block) { emulated::arrive_at(block, barrier, 0); }
+static inline void meet_cluster() { emulated::leave(emulated::AT_CLUSTER); }
+static inline int blocks_of_grid() { return emulated::grid_size.x; }
 template <int BYTES>
 static inline void arrive_and_expect(uint barrier) {
-  emulated::arrive_at(barrier, BYTES);
+  emulated::arrive_at(emulated::rank, barrier, BYTES);
 }
 static inline void wait_for_phase(uint barrier, int parity) {
   for (;;) {
-    const emulated::Barrier* own = emulated::barrier_at(barrier);
+    const emulated::Barrier* own = emulated::barrier_at(emulated::rank, barrier);
     if (own == nullptr || int(own->phases & 1) != parity) break;
     emulated::leave(emulated::AT_PHASE);
   }
@@ -184,10 +207,18 @@ static inline void meet_consumers() {
   emulated::leave(emulated::AT_CONSUMERS);
 }
 static inline void copy_box_2(const CUtensorMap& map, uint to, uint barrier, int a, int b) {
-  emulated::begin_box(map, 2, to, barrier, a, b, 0);
+  emulated::begin_box(1u << emulated::rank, map, 2, to, barrier, a, b, 0);
 }
 static inline void copy_box_3(const CUtensorMap& map, uint to, uint barrier, int a, int b, int c) {
-  emulated::begin_box(map, 3, to, barrier, a, b, c);
+  emulated::begin_box(1u << emulated::rank, map, 3, to, barrier, a, b, c);
+}
+template <int MASK>
+static inline void copy_box_2_to_all(const CUtensorMap& map, uint to, uint barrier, int a, int b) {
+  emulated::begin_box(MASK, map, 2, to, barrier, a, b, 0);
+}
+template <int MASK>
+static inline void copy_box_3_to_all(const CUtensorMap& map, uint to, uint barrier, int a, int b, int c) {
+  emulated::begin_box(MASK, map, 3, to, barrier, a, b, c);
 }
 
 // As the driver has it.

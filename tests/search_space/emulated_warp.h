@@ -54,7 +54,7 @@ inline void read_matrices(uint* to, uint from) {
       const unsigned element = 2 * (lane % 4) + half;
       const unsigned row = IS_TRANSPOSED ? element : lane / 4, column = IS_TRANSPOSED ? lane / 4 : element;
       const uint address = of[8 * i + row].address;
-      if (address + 16 > sizeof(dynamic_shared) || !is_placed(dynamic_shared + address, 16)) {
+      if (address + 16 > SHARED_SIZE || !is_placed(dynamic_shared + address, 16)) {
         is_misplaced = true;
         return;
       }
@@ -117,7 +117,7 @@ inline void receive() {
 // What is there before the copy is done for certain is gone at once: it may be done at any time from here on.
 inline void begin_copy(uint to, const void* from, bool exists, int bytes) {
   char* place = dynamic_shared + to;
-  if (to + bytes > sizeof(dynamic_shared) || !is_placed(place, bytes) || (exists && !is_placed(from, bytes))) {
+  if (to + bytes > SHARED_SIZE || !is_placed(place, bytes) || (exists && !is_placed(from, bytes))) {
     is_misplaced = true;
     return;
   }

@@ -24,6 +24,8 @@ enum Wrong {
   COPIES_LEFT = 24,      // that nobody waited for, or bytes that nobody copied
   BAD_REGISTERS = 25,
   NEVER_OVER = 26,
+  BLOCK_GONE = 27,       // whose shared memory is used by another
+  NO_SUCH_BLOCK = 28,    // in the cluster
 };
 int wrong;
 
@@ -42,21 +44,23 @@ struct Products {
   bool is_fenced;
 };
 Products products[MAX_THREADS];
-alignas(1024) char async_shared[MAX_SHARED + GUARD];
 struct {
   unsigned long long rows, columns;
 } logs[MAX_THREADS / WARPGROUP][MAX_LOGGED];
 unsigned num_logged[MAX_THREADS / WARPGROUP];
 
 inline void begin_block_of_products(unsigned shared) {
-  memset(async_shared, NOTHING, shared + GUARD);
-  for (auto& of_thread : products) of_thread.num = of_thread.logged = of_thread.groups = of_thread.is_fenced = 0;
+  for (unsigned block = 0; block < cluster_size; ++block) memset(async_shared_of[block], NOTHING, shared + GUARD);
+  for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
+    Products& own = products[t];
+    own.num = own.logged = own.groups = own.is_fenced = 0;
+  }
   for (auto& num : num_logged) num = 0;
 }
 
 inline void end_block_of_products() {
-  for (auto& of_thread : products) {
-    if (of_thread.num != 0 && wrong == NOTHING_WRONG) wrong = NOT_AWAITED;
+  for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
+    if (products[t].num != 0 && wrong == NOTHING_WRONG) wrong = NOT_AWAITED;
   }
 }
 

@@ -48,6 +48,7 @@ _FAILURES = {
     1: "threads of a block wait at different barriers",
     2: "wrote behind its shared memory",
     3: "an address is no multiple of what is read there",
+    4: "a grid of no whole clusters",
     10: "a descriptor is of no tile",
     11: "threads of a warpgroup gave other descriptors",
     12: "products began without a fence",
@@ -60,6 +61,8 @@ _FAILURES = {
     24: "copies were not waited for, or bytes are expected that nobody copied",
     25: "registers are taken that nobody gave",
     26: "threads wait for a phase that is never over",
+    27: "shared memory of a block is used that has ended",
+    28: "there is no such block in the cluster",
 }
 
 
@@ -175,11 +178,12 @@ def launch(
     order: int = 0,
     own: AlignmentClass | None = None,
     shift: int = 0,
+    most_blocks: int = 4,
 ) -> dict[str, Any]:
     """What a call leaves in the outputs, found as they are given; canaries lie around all tensors.
 
     Without `own` it is of the widest alignment class that the extents fit. Inputs begin so many
-    elements behind a boundary of 16 bytes.
+    elements behind a boundary of 16 bytes. A persistent grid has `most_blocks` blocks at most.
     """
     arrays = {name: np.asarray(value) for name, value in (inputs | outputs).items()}
     shape = call_shape(problem, tile, extents)
@@ -201,8 +205,9 @@ def launch(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in taken)
         )
         call = getattr(library, f"call_{function.symbol}")
-        grid = (int(x), int(y), function.threads, function.shared_bytes)
-        status = library.emulate(call, *grid, pointers, order)
+        blocks = min(int(x), most_blocks) if function.persistent else int(x)
+        grid = (blocks, int(y), function.threads, function.shared_bytes)
+        status = library.emulate(call, *grid, pointers, order, function.cluster)
         assert status == 0, f"{tile.name}: {_FAILURES[status]}"
     for name, (copy, area) in given.items():
         assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"
@@ -243,16 +248,18 @@ class Emulated:
         order: int = 0,
         own: AlignmentClass | None = None,
         shift: int = 0,
+        most_blocks: int = 4,
     ) -> Any:
         """The output as float32; what a function reads past a tensor's end is NaN."""
         problem = self.problem
         output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        found = launch(
-            problem, self.library, tile, inputs, {problem.output: output}, extents, order, own, shift
-        )
+        outputs, how = {problem.output: output}, (order, own, shift, most_blocks)
+        found = launch(problem, self.library, tile, inputs, outputs, extents, *how)
         return widened(found[problem.output], problem.output_dtype)
 
-    def check(self, extents: dict[str, int], seed: int = 0, orders: Sequence[int] = (0,)) -> None:
+    def check(
+        self, extents: dict[str, int], seed: int = 0, orders: Sequence[int] = (0,), most_blocks: int = 4
+    ) -> None:
         """Every micro-kernel against float64."""
         inputs = self.random_inputs(extents, seed)
         expected = reference(self.problem, inputs)
@@ -260,7 +267,7 @@ class Emulated:
         scale = float(np.abs(expected).max()) + 1.0
         for tile in self.tiles:
             for order in orders:
-                output = self.run(tile, inputs, extents, order)
+                output = self.run(tile, inputs, extents, order, most_blocks=most_blocks)
                 assert np.isfinite(output).all(), f"{tile.name}: not all written at {extents}, order {order}"
                 error = float(np.abs(output - expected).max()) / scale
                 assert error < unit, f"{tile.name}: off by {error} at {extents}, order {order}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ def half(einsum: str, fixed: dict[str, int], dtype: str = "float16") -> Problem:
     return replace(problem, operand_dtype=dtype, output_dtype=dtype)
 
 
-def tma(*numbers: int, stages: int = 4) -> CudaMicroKernel:
-    return CudaMicroKernel(*numbers, stages=stages, unit="tma")
+def tma(*numbers: int, stages: int = 4, **axes: Any) -> CudaMicroKernel:
+    return CudaMicroKernel(*numbers, stages=stages, unit="tma", **axes)
 
 
 DENSE = half("mk,nk->mn", {"n": 2304, "k": 768})
@@ -53,8 +54,14 @@ def seeds_of(problem: Problem) -> list[CudaMicroKernel]:
         (DENSE, seeds_of(DENSE), "F32"),
         (DENSE, [tma(192, 192, 64, 192, 64, stages=3), tma(64, 256, 64, 256, 64)], "F32"),
         (VALUES, [tma(128, 64, 64, 64, 64), tma(192, 64, 64, 64, 64)], "F32.BF16"),
+        (
+            DENSE,
+            [tma(128, 256, 64, 256, 64, cluster_columns=2), tma(128, 256, 64, 256, 64, persistent=True)],
+            "F32",
+        ),
+        (VALUES, [tma(128, 64, 64, 64, 64, cluster_rows=2, persistent=True)], "F32.BF16"),
     ],
-    ids=["seeds", "consumers", "values"],
+    ids=["seeds", "consumers", "values", "clusters", "values-of-clusters"],
 )
 def test_tiles_are_copied_in_bulk(
     problem: Problem, tiles: list[CudaMicroKernel], kind: str, tmp_path: Path
@@ -73,7 +80,13 @@ def test_tiles_are_copied_in_bulk(
         products = re.findall(r"\b(HGMMA\.\S+|HMMA\.\S+)", text)
         assert set(products) == {f"HGMMA.64x{tile.thread_columns}x16.{kind}"}
         axes = "2D" if problem is DENSE else "3D"
-        assert set(re.findall(r"\bUTMALDG\.\S+", text)) == {f"UTMALDG.{axes}"}
+        multicast = {f"UTMALDG.{axes}.MULTICAST"} if tile.cluster > 1 else set()
+        assert set(re.findall(r"\bUTMALDG\.\S+", text)) == {f"UTMALDG.{axes}"} | multicast
+        # A cluster meets twice, and tells barriers of other blocks; a block alone does neither.
+        meetings = [len(re.findall(rf"\bUCGABAR_{what}\b", text)) for what in ("ARV", "WAIT")]
+        assert meetings == ([2, 2] if tile.cluster > 1 else [0, 0])
+        assert bool(re.search(r"\bSYNCS\.ARRIVE\.TRANS64\.RED\b", text)) == (tile.cluster > 1)
+        assert len(re.findall(r"\bMEMBAR\.\w+\.GPU\b", text)) <= (2 if tile.cluster > 1 else 0)
         for kind_of_use in ("EXCH.64", "ARRIVE.TRANS64", "PHASECHK.TRANS64.TRYWAIT"):
             assert f"SYNCS.{kind_of_use}" in text
         assert "LDGSTS" not in text
@@ -109,6 +122,17 @@ def test_a_search_starts_with_them_and_changes_who_copies() -> None:
     seeds, largest = hardware_seeds(DENSE, LIMITS), {"m": 2048, "n": 2304, "k": 768}
     started = [one.micro_kernel for one in starting_candidates(DENSE, seeds, LIMITS, largest)]
     assert set(seeds_of(DENSE)) < set(started)
+    others = [one for one in started if not one.is_alone]
+    assert len(others) == 7  # two seeds, and neighbours of those whose blocks are alone
+    assert set(others[:2]) == {one for one in seeds_of(DENSE) if not one.is_alone}
+    around = neighbours(DENSE, others[0], LIMITS, 768)
+    assert {(one.cluster_rows, one.cluster_columns, one.persistent) for one in around} == {
+        (2, 1, True),
+        (1, 2, True),
+        (2, 1, False),
+        (1, 1, True),
+        (1, 1, False),  # as those that copy by threads are
+    }
     assert LARGE in neighbours(DENSE, replace(LARGE, unit="wgmma"), LIMITS, 768)
     assert replace(LARGE, unit="wgmma") in neighbours(DENSE, LARGE, LIMITS, 768)
 
@@ -159,6 +183,7 @@ def test_boxes_of_a_tile_are_whole(rows: int) -> None:
         (replace(DENSE, operand_dtype="float32"), LARGE, "float32"),
         (DENSE, tma(256, 256, 64, 256, 64), "allowed: 227|shared memory"),
         (DENSE, tma(256, 128, 64, 128, 16), "about 104 registers; allowed: 96 of 640 threads"),
+        (DENSE, tma(128, 256, 64, 256, 64, stages=5, persistent=True), "allowed: 227|shared memory"),
     ],
 )
 def test_what_cannot_be_copied_in_bulk_is_refused(

@@ -49,3 +49,8 @@ def test_generated_code_of_warpgroups_is_as_it_was(golden: Any) -> None:
 def test_generated_code_of_copies_in_bulk_is_as_it_was(golden: Any) -> None:
     tile = CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="tma")
     golden("cuda_bulk_128x256", cuda_text(HALF, [tile], CudaTarget("sm_90a")))
+
+
+def test_generated_code_of_clusters_is_as_it_was(golden: Any) -> None:
+    tile = CudaMicroKernel(128, 128, 64, 128, 64, stages=4, unit="tma", cluster_rows=2, persistent=True)
+    golden("cuda_clusters_128x128", cuda_text(HALF, [tile], CudaTarget("sm_90a")))

@@ -12,7 +12,7 @@ from vector_functions import LIBM, compiled, run
 
 from dietcode.search_space.pointwise import pointwise
 
-NAMES = ("log", "sin", "cos", "floor", "ceil", "round")
+NAMES = ("exp-of-negative", "log", "sin", "cos", "floor", "ceil", "round")
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, -1.0, -0.0, 0.0])
 
 
@@ -30,6 +30,20 @@ def test_logarithms(lanes: int, target: Any) -> None:
     assert error.max() <= 3e-7, f"{error.max():.3g} at {x[error.argmax()]}"
     wanted = np.float32([np.nan, np.inf, np.nan, np.nan, -np.inf, -np.inf])
     np.testing.assert_array_equal(run(built, SPECIAL), wanted)
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_exponentials_of_what_is_at_most_zero(lanes: int, target: Any) -> None:
+    """As softmax has them: exactly 1 at 0, so that a row's largest element is; 0 far below."""
+    built = compiled(of_vectors("exp-of-negative", lanes), lanes, target)
+    x = np.concatenate([-np.geomspace(1e-30, 86.6, 200_003), [-0.0]]).astype(np.float32)
+    right = np.exp(x.astype(np.float64))
+    error = np.abs(run(built, x) / right - 1)
+    assert error.max() <= 4e-7, f"{error.max():.3g} at {x[error.argmax()]}"
+    special = np.float32([0.0, -0.0, -87.9, -88.0, -1e30, -np.inf, np.nan])
+    found = run(built, special)
+    assert (found[:2] == 1).all() and found[2] < 2.0**-125
+    np.testing.assert_array_equal(found[3:], np.float32([0, 0, 0, np.nan]))
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])

@@ -78,8 +78,8 @@ class CudaDomain(Domain):
         return neighbours(self.problem, micro_kernel, self.limits, longest)
 
     def fitting_tiles(self, rows: int, columns: int) -> list[CudaMicroKernel]:
-        """As `Domain` has it, around the hardware's seeds."""
-        tiles = [seed.micro_kernel for seed in self.hardware_seeds()]
+        """As `Domain` has it, around the hardware's seeds whose blocks are alone."""
+        tiles = [seed.micro_kernel for seed in self.hardware_seeds() if seed.micro_kernel.is_alone]
         return fitting_tiles(self.problem, tiles, rows, columns, self.limits)
 
     def ways(self, micro_kernel: CudaMicroKernel) -> frozenset[str]:
@@ -88,6 +88,8 @@ class CudaDomain(Domain):
             micro_kernel.unit: True,
             "split": micro_kernel.splits > 1,
             "staged": micro_kernel.stages > 1,
+            "cluster": micro_kernel.cluster > 1,
+            "persistent": micro_kernel.persistent,
         }
         return frozenset(name for name, is_on in axes.items() if is_on)
 

@@ -160,7 +160,8 @@ class MeasuringGpu(MeasuringDevice):
         threads, shared = micro_kernel.threads, facts.shared_bytes
         wave = self.num_sms * max(1, self.target.sm.resident_blocks(threads, facts.registers, shared))
         grid = call_shape(problem, micro_kernel, full).grid
-        row_tiles = -(-full[rows[-1]] // micro_kernel.rows)
+        down = micro_kernel.cluster_rows
+        row_tiles = -(-full[rows[-1]] // (micro_kernel.rows * down)) * down
         per_row = int(grid.blocks) * micro_kernel.splits // row_tiles
         waves = -(-row_tiles * per_row // wave)
         return full | {rows[-1]: max(row_tiles, waves * wave // per_row) * micro_kernel.rows}

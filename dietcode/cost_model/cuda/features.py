@@ -17,7 +17,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
-VERSION = 4
+VERSION = 5
 # Of an element from shared memory, in multiply-adds.
 _READ_COST = {"simt": 2.0, "mma": 16.0, "wgmma": 32.0, "tma": 32.0}
 # Of a load or store of global memory, in FLOPs of a full wave.
@@ -46,6 +46,9 @@ FEATURES = (
     Feature("is_mma", "0/1", "tensor cores multiply, from registers of a warp"),
     Feature("is_wgmma", "0/1", "tensor cores multiply, from shared memory for a warpgroup"),
     Feature("is_tma", "0/1", "as `is_wgmma`, of what a warpgroup of its own copies in bulk"),
+    Feature("cluster_rows", "blocks", "of a cluster along the rows, which copy columns for each other"),
+    Feature("cluster_columns", "blocks", "of a cluster along the columns, which copy rows for each other"),
+    Feature("is_persistent", "0/1", "the grid is as large as a wave, and blocks go on from tile to tile"),
     Feature("log_num_steps", "log2 steps", "steps of the reduction that a block does"),
     Feature("log_waves", "log2 waves", "blocks over those that run at a time"),
     Feature("imbalance", "ratio", "pad(n, P) / n"),
@@ -118,7 +121,8 @@ class CudaEstimator:
         registers = limits.registers(problem, micro_kernel)
         shared_bytes = limits.shared_bytes(problem, micro_kernel)
         resident = max(1, self.target.sm.resident_blocks(micro_kernel.threads, registers, shared_bytes))
-        return count(problem, micro_kernel, self.num_sms * resident, extents), resident, registers
+        wave = max(1, self.num_sms * resident // micro_kernel.cluster) * micro_kernel.cluster
+        return count(problem, micro_kernel, wave, extents), resident, registers
 
     def estimate(self, problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Extents) -> FloatArray:
         """Return the seconds of a call by arithmetic alone, [num_points]."""
@@ -156,6 +160,9 @@ class CudaEstimator:
             micro_kernel.unit == "mma",
             micro_kernel.unit == "wgmma",
             micro_kernel.unit == "tma",
+            micro_kernel.cluster_rows,
+            micro_kernel.cluster_columns,
+            micro_kernel.persistent,
             np.log2(counts.num_steps),
             np.log2(counts.waves),
             counts.imbalance,

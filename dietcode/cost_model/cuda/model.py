@@ -22,6 +22,9 @@ from dietcode.target.cuda import CudaTarget
 def wave_blocks(target: CudaTarget, num_sms: int, micro_kernel: CudaMicroKernel, facts: KernelFacts) -> int:
     """Return P, the blocks of one wave: multiprocessors times the blocks that are resident on each.
 
+    In whole clusters. A persistent grid has P blocks, and each computes ⌈n/P⌉ of the n tiles, at most: as
+    many as there are waves of another grid.
+
     Parameters
     ----------
     target : CudaTarget
@@ -42,7 +45,7 @@ def wave_blocks(target: CudaTarget, num_sms: int, micro_kernel: CudaMicroKernel,
         needs = f"{micro_kernel.threads} threads of {facts.registers} registers, {facts.shared_bytes} bytes"
         problem = f"{needs} shared: no multiprocessor of {target.arch} holds that"
         raise CandidateError(f"{micro_kernel.name}: {problem}")
-    return num_sms * resident
+    return num_sms * resident // micro_kernel.cluster * micro_kernel.cluster
 
 
 def count(

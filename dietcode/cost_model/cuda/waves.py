@@ -9,6 +9,10 @@ micro-kernel on its measured waves (non-negative least squares on relative error
     t_wave = α + β·num_steps + δ·vectors           seconds; steps are padded to whole tiles of k
     t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + σ·y + 1 − κ − σ), n blocks
 
+With a persistent grid P blocks go through n tiles, and w is the same: the tiles of a block. That its tiles
+are spread as a wave's blocks are, with the same κ, is an assumption that nobody measured: all blocks begin
+at once there, and the next tile is copied while one is written.
+
 x = pad(n, P) / n stands for whole waves, y = pad(n, S) / n for whole blocks on each of S multiprocessors.
 
 c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where a call launches functions

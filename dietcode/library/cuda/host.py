@@ -21,7 +21,8 @@ from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 
-_LAUNCHER = Path(__file__).with_name("launcher.c")
+_LAUNCHER = Path(__file__).with_name("launcher")
+_FILES = ("library.h", "driver.c", "devices.c", "tensors.c", "calls.c")  # in this order
 _DTYPES = {  # DLPack's codes, and bits
     "float32": (2, 32),
     "float16": (2, 16),
@@ -128,6 +129,7 @@ def host_text(
         "MAX_LAUNCHES": max(len(launches_of(problem, tile)) for tile in tiles),
         "MAX_RANK": max(len(problem.axes(name)) for name in names),
         "MAX_MAPS": most_maps,
+        "HAS_PERSISTENT": int(any(own.persistent for of_image in emitted for own in of_image.values())),
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
     }
@@ -136,7 +138,7 @@ def host_text(
         defines["UNEVEN_PADDING"] = 1
     parts = [
         "".join(f"#define {name} {value}\n" for name, value in defines.items()),
-        _LAUNCHER.read_text(encoding="utf-8"),
+        *((_LAUNCHER / name).read_text(encoding="utf-8") for name in _FILES),
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _array("const Kernel kernels[NUM_IMAGES][NUM_KERNELS]", [_kernels(own, kernels) for own in emitted]),
@@ -180,7 +182,10 @@ def _images(images: Sequence[Image]) -> str:
 def _kernels(emitted: Mapping[str, Function], kernels: Sequence[str]) -> str:
     """Return what an architecture's code of each kernel needs of a launch."""
     rows = [emitted[name] for name in kernels]
-    own = [f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}}}" for one in rows]
+    own = [
+        f"{{{one.threads}, {one.shared_bytes}, {len(one.maps)}, {one.cluster}, {int(one.persistent)}}}"
+        for one in rows
+    ]
     return "{" + ", ".join(own) + "}"
 
 

@@ -3,5 +3,6 @@
 Shared by all: ``builder`` what is done with the graph, ``spelled_out`` functions that graphs have no operator
 for, ``resampled`` those that change sizes, ``refusals``, ``reader`` the process that reads. Programs of
 ``torch.export``: ``symbols`` sizes, ``dimensions``, ``context`` what a rule sees, ``pointwise``, ``layers``,
-``layout``, ``scattering``, ``resizing`` the rules, ``exported``. Files of ONNX: the package ``onnx``.
+``layout``, ``scattering``, ``resizing`` the rules, ``mutations``, ``size_numbers``,
+``exported``. Files of ONNX: the package ``onnx``.
 """

@@ -13,6 +13,7 @@ from dietcode.graph.tensor_type import DTYPES, GraphError
 from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.symbols import Symbols
 
+NOT_A_CONSTANT = "a number that depends on sizes, where only constants are known"
 Imported: TypeAlias = Value | tuple[Value, ...] | list[Value]
 
 
@@ -32,6 +33,12 @@ class Importer(GraphBuilder):
         self.values: dict[str, Any] = {}
         self.constants: dict[str, np.ndarray[Any, Any]] = {}  # weights that rules add
         self.around = ""  # the source of the node that calls this function, for nodes that have none
+
+    def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
+        """Add a node, and return the name of its first result; its attributes are constants and extents."""
+        if any(hasattr(one, "op") and hasattr(one, "meta") for one in (*operands, *attributes.values())):
+            raise GraphError(NOT_A_CONSTANT)
+        return super().add(operator, *operands, **attributes)
 
     def value(self, argument: Any) -> Value:
         """Return an argument of PyTorch's as an operand: a name, a number, or None."""

@@ -38,12 +38,15 @@ from dietcode.models.importing.complex_numbers import (
     is_complex,
     translated_complex,
 )
-from dietcode.models.importing.context import RULES, Importer, dtype_name
+from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
-from dietcode.models.importing.refusals import listed, source_in
+from dietcode.models.importing.mutations import refuse_mutations
+from dietcode.models.importing.refusals import listed
+from dietcode.models.importing.size_numbers import import_size_number, is_size_number
 from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
+from dietcode.models.sources import at, source_of
 from dietcode.workload.text import clip
 
 _IGNORED = (
@@ -54,7 +57,6 @@ _IGNORED = (
 )
 _ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 _CHECKS = ("aten._assert_scalar", "aten._assert_async")
-_MOST_NAMED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -105,8 +107,8 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     """
     names = dimension_names(program)
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
-    program = _decomposed(program)
-    _refuse_mutations(program)
+    written, program = program, _decomposed(program)
+    refuse_mutations(written, program)
     named = _input_names(program)
     found = Dimensions(program, guards, names, ranges, named)
     graph = Graph(name, found.ranges)
@@ -163,22 +165,6 @@ def _is_known(target: Any) -> bool:
 
 def _is_ignored(target: Any) -> bool:
     return _word(target).rpartition(".")[0] in _IGNORED
-
-
-def _refuse_mutations(program: Any) -> None:
-    signature = program.graph_signature
-    changed = [
-        *signature.buffers_to_mutate.values(),
-        *getattr(signature, "user_inputs_to_mutate", {}).values(),
-    ]
-    if any(name.endswith(".num_batches_tracked") or name == "num_batches_tracked" for name in changed):
-        raise ModelError(f"{changed[0]}: of a model in training mode; call model.eval() before the export")
-    if changed:
-        named = ", ".join(sorted(changed)[:_MOST_NAMED])
-        raise ModelError(
-            f"the model changes {named} in place, which a compiled model cannot; return the new value as an "
-            "output, and give it as an input of the next call"
-        )
 
 
 def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> Weights:
@@ -249,11 +235,6 @@ def _as_written(program: Any) -> dict[str, str]:
     return found
 
 
-def source_of(node: Any) -> str:
-    """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
-    return source_in(node.meta.get("stack_trace") or "")
-
-
 def _import_nodes(importer: Importer, module: Any, problems: dict[str, None]) -> list[Any]:
     """Add the nodes of a program, or of a function of one, and return what it returns."""
     returned: list[Any] = []
@@ -295,7 +276,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
         elif _word(node.target) in FLOW:
             importer.values[node.name] = _controlled(importer, node, fake, problems)
         elif type(fake).__name__ in ("SymInt", "SymFloat", "SymBool") or isinstance(fake, int | float):
-            importer.values[node.name] = _symbolic(importer, fake)
+            importer.values[node.name] = _symbolic(importer, node, fake)
         elif fake is None or _is_ignored(node.target):
             importer.values[node.name] = None
         else:
@@ -303,23 +284,21 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
     except _RefusedFunctionError:
         pass  # its problems are listed
     except UnknownSizeError as error:
-        problem = f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)
+        problem = f"{_word(node.target)}: a size that depends on values ({error})" + at(where)
         # what depends on a size that was refused says nothing new
         problems.update({} if importer.symbols.is_refused(error) else {problem: None})
     except ValueError as error:  # a GraphError, or an extent that grew too large
-        problems[f"{_word(node.target)}: {error}" + _at(where)] = None
+        problems[f"{_word(node.target)}: {error}" + at(where)] = None
     except KeyError as error:
         if not problems:  # what depends on a node that was refused says nothing new
             raise ModelError(f"{node.name}: reads {error}, which is not there") from None
 
 
-def _at(where: str) -> str:
-    return f" ({where})" if where else ""
-
-
-def _symbolic(importer: Importer, fake: Any) -> Any:
+def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
     if isinstance(fake, int | float):
         return Extent.of(fake) if type(fake) is int else fake
+    if is_size_number(node):
+        return import_size_number(importer, node)
     if type(fake).__name__ == "SymInt":
         return importer.symbols.extent(fake)
     return None  # a check of torch's; ranges and shapes are checked by every call
@@ -346,7 +325,12 @@ def _translated(importer: Importer, node: Any, fake: Any) -> Any:
     found = RULES.get(_word(node.target))
     if found is None:
         raise GraphError("not known")
-    result = found(importer, _arguments(node), fake)
+    try:
+        result = found(importer, _arguments(node), fake)
+    except TypeError as error:
+        if not any(map(is_size_number, node.all_input_nodes)):
+            raise
+        raise GraphError(NOT_A_CONSTANT) from error
     if isinstance(result, str):
         _check_type(importer, result, fake)
     return result

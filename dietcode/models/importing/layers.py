@@ -238,8 +238,9 @@ def _addmm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     names = list(a)
     product = m.add("matmul", m.tensor(a[names[1]]), m.tensor(a[names[2]]))
     added = m.tensor(a["self"])
-    product = product if a["alpha"] == 1 else m.add("mul", product, a["alpha"])
-    added = added if a["beta"] == 1 else m.add("mul", added, a["beta"])
+    alpha, beta = m.value(a["alpha"]), m.value(a["beta"])
+    product = product if alpha == 1 else m.add("mul", product, alpha)
+    added = added if beta == 1 else m.add("mul", added, beta)
     return m.add("add", product, added)
 
 

@@ -80,6 +80,13 @@ def _prelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return prelu(m, x, weight)
 
 
+def _product(m: Importer, first: Value, second: Value) -> Value:
+    """Return the product of tensors and numbers, a number where both are."""
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return first * second
+    return m.add("mul", first, second)
+
+
 @rule("aten.rsub.Scalar", "aten.rsub.Tensor", name="sub", swapped=True)
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar", name="floor_divide")
 @rule("aten.remainder.Tensor", "aten.remainder.Scalar", name="remainder")
@@ -87,11 +94,11 @@ def _arithmetic(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped
     first, second = (m.value(one) for one in list(a.values())[:2])
     dtype = dtype_name(fake.dtype)
     first, second = m.cast(first, dtype), m.cast(second, dtype)
-    alpha = a.get("alpha", 1)
+    alpha = m.value(a.get("alpha", 1))
     if alpha != 1 and swapped:
         first = m.add("mul", first, alpha)
     elif alpha != 1:
-        second = m.add("mul", second, alpha) if isinstance(second, str) else second * alpha
+        second = _product(m, second, alpha)
     own = f"bit_{name}" if name in ("and", "or", "xor") and dtype != "bool" else name
     return m.add(own, *((second, first) if swapped else (first, second)))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from dietcode.errors import ModelError
 from dietcode.workload.text import clip
@@ -17,15 +15,6 @@ def listed(problems: Sequence[str]) -> str:
     shown = "; ".join(problems[:_MOST_LISTED])
     more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
     return f"cannot be compiled: {shown}{more}"
-
-
-def source_in(trace: str) -> str:
-    """Return where the author of a model wrote a node, as ``file.py:12``; '' where a trace does not say."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    own = [
-        (file, line) for file, line in found if "/torch/" not in file and not file.startswith(("torch/", "<"))
-    ]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
 def unknown_range(key: str, allowed: Iterable[str]) -> ModelError:

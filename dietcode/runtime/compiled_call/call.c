@@ -1,8 +1,7 @@
-/* CompiledCall: the calls of one library, or of one with tensors bound. CalledInC: a base class whose calls begin with one. */
+/* CompiledCall: the calls of one library, or of one with tensors bound. */
 #include "compiled_call.h"
 
 #include <string.h>
-#include <structmember.h>
 
 typedef struct {
   PyObject_HEAD
@@ -18,10 +17,11 @@ typedef struct {
   PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
   View packed[MAX_TENSORS];     /* of those bound that are packed */
   PyObject *buffers, *kept;     /* dicts, or NULL: what the first has is as the second says, or nothing is called */
+  PyObject *empty, *quiet;      /* tuples of dicts that have nothing, and of functions that say 0, or nothing is called */
 } CompiledCall;
 
-static PyTypeObject *compiled_call_type;
-static PyObject *out_text, *call_text;
+PyTypeObject *compiled_call_type;
+static PyObject *out_text;
 
 /* ---- A call ---- */
 
@@ -66,10 +66,24 @@ static int has_other_buffers(CompiledCall *self) {
   return 0;
 }
 
+/* Whether somebody looks at calls: a hook, a mode, a transformation. */
+static int is_looked_at(CompiledCall *self) {
+  if (!self->kept) return 0;
+  for (Py_ssize_t i = 0, count = PyTuple_Size(self->empty); i < count; i++)
+    if (PyDict_Size(PyTuple_GetItem(self->empty, i)) != 0) return 1;
+  for (Py_ssize_t i = 0, count = PyTuple_Size(self->quiet); i < count; i++) {
+    PyObject *said = PyObject_CallNoArgs(PyTuple_GetItem(self->quiet, i));
+    int is_something = said ? PyObject_IsTrue(said) : 1;
+    Py_XDECREF(said);
+    if (is_something) return 1;
+  }
+  return 0;
+}
+
 /* Looks at the tensors; returns how many are PyTorch's. */
 static int look_at_tensors(CompiledCall *self, Frame *frame) {
   int num_torch = 0;
-  if (has_other_buffers(self)) return -1;
+  if (is_looked_at(self) || has_other_buffers(self)) return -1;
   for (int i = 0; i < self->num_tensors; i++) {
     View *view = &frame->views[i];
     if (self->bound[i] && self->packed[i].tensor.data) {
@@ -181,8 +195,8 @@ static int run(TVMFFIObjectHandle function, CompiledCall *self, Frame *frame) {
   return status;
 }
 
-/* NULL without an error for what is declined; with one only where it is none of ours, as KeyboardInterrupt. */
-static PyObject *try_call(CompiledCall *self, PyObject *args, PyObject *named) {
+PyObject *try_call(PyObject *compiled, PyObject *args, PyObject *named) {
+  CompiledCall *self = (CompiledCall *)compiled;
   Frame frame;
   frame.num_held = frame.num_key = 0;
   frame.out = NULL;
@@ -201,7 +215,7 @@ static PyObject *attempt(PyObject *self, PyObject *const *args, Py_ssize_t num_a
     PyErr_SetString(PyExc_TypeError, "attempt: takes a tuple of tensors, and a dict of what is named");
     return NULL;
   }
-  PyObject *result = try_call((CompiledCall *)self, args[0], args[1]);
+  PyObject *result = try_call(self, args[0], args[1]);
   return result || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
 }
 
@@ -295,24 +309,40 @@ static PyObject *bind_compiled(PyObject *whole, PyObject *values) {
   return (PyObject *)self;
 }
 
+static int are_of(PyObject *tuple, int (*is_one)(PyObject *)) {
+  for (Py_ssize_t i = 0, count = PyTuple_Size(tuple); i < count; i++)
+    if (!is_one(PyTuple_GetItem(tuple, i))) return 0;
+  return 1;
+}
+
+static int is_dict(PyObject *object) { return PyDict_Check(object); }
+static int is_address(PyObject *pair) {
+  return PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1));
+}
+
 static PyObject *watch(PyObject *object, PyObject *args) {
   CompiledCall *self = (CompiledCall *)object;
-  PyObject *buffers, *kept, *name, *pair, *copy, *owned;
+  PyObject *buffers, *kept, *name, *pair, *copy, *owned, *empty, *quiet;
   Py_ssize_t position = 0;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept)) return NULL;
-  while (PyDict_Next(kept, &position, &name, &pair)) {
-    if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1))) continue;
-    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, and one of (tensor, address)");
+  if (!PyArg_ParseTuple(args, "O!O!O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept, &PyTuple_Type, &empty, &PyTuple_Type,
+                        &quiet))
+    return NULL;
+  int is_right = are_of(empty, is_dict) && are_of(quiet, PyCallable_Check);
+  while (is_right && PyDict_Next(kept, &position, &name, &pair)) is_right = is_address(pair);
+  if (!is_right) {
+    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, one of (tensor, address), a tuple of dicts, and one of functions");
     return NULL;
   }
   copy = PyDict_Copy(kept);
-  owned = copy ? PyTuple_Pack(3, self->owned, buffers, copy) : NULL;
+  owned = copy ? PyTuple_Pack(5, self->owned, buffers, copy, empty, quiet) : NULL;
   Py_XDECREF(copy);
   if (!owned) return NULL;
   Py_DECREF(self->owned); /* the new tuple has it */
   self->owned = owned;
   self->buffers = buffers;
   self->kept = copy;
+  self->empty = empty;
+  self->quiet = quiet;
   return Py_NewRef(Py_None);
 }
 
@@ -333,7 +363,7 @@ static void free_compiled(PyObject *self) {
 static PyMethodDef compiled_methods[] = {
     {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
     {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, by name"},
-    {"watch", watch, METH_VARARGS, "watch(buffers, kept): declines while the buffers are others"},
+    {"watch", watch, METH_VARARGS, "watch(buffers, kept, empty, quiet): when to decline"},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
                                        {Py_tp_methods, compiled_methods},
@@ -343,87 +373,8 @@ static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
 static PyType_Spec compiled_spec = {"dietcode.runtime.compiled_call.CompiledCall", sizeof(CompiledCall), 0,
                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, compiled_slots};
 
-/* ---- CalledInC ---- */
-
-typedef struct {
-  PyObject_HEAD
-  PyObject *compiled;
-} CalledInC;
-
-static PyObject *call_object(PyObject *self, PyObject *args, PyObject *named) {
-  PyObject *compiled = ((CalledInC *)self)->compiled;
-  if (compiled && Py_TYPE(compiled) == compiled_call_type) {
-    Py_INCREF(compiled); /* it may be replaced meanwhile */
-    PyObject *result = try_call((CompiledCall *)compiled, args, named);
-    Py_DECREF(compiled);
-    if (result || PyErr_Occurred()) return result;
-  }
-  PyObject *method = PyObject_GetAttr(self, call_text), *result = method ? PyObject_Call(method, args, named) : NULL;
-  Py_XDECREF(method);
-  return result;
-}
-
-/* A subclass writes its `__call__` in Python, for what is declined and for readers. Set in the usual way it would replace
- * the slot; here it is put into the class alone. */
-static PyObject *init_subclass(PyObject *type, PyObject *args) {
-  (void)args;
-  PyObject *members = PyObject_GetAttrString(type, "__dict__");
-  PyObject *function = members ? PyObject_GetItem(members, call_text) : NULL;
-  int status = members ? 0 : -1;
-  if (members && !function) PyErr_Clear(); /* it has none of its own */
-  if (function) status = PyObject_DelAttr(type, call_text) || PyObject_GenericSetAttr(type, call_text, function) ? -1 : 0;
-  PyType_Modified((PyTypeObject *)type);
-  Py_XDECREF(members);
-  Py_XDECREF(function);
-  return status == 0 ? Py_NewRef(Py_None) : NULL;
-}
-
-static int visit_object(PyObject *self, visitproc visit, void *arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(((CalledInC *)self)->compiled);
-  return 0;
-}
-
-static int clear_object(PyObject *self) {
-  Py_CLEAR(((CalledInC *)self)->compiled);
-  return 0;
-}
-
-static void free_object(PyObject *self) {
-  PyTypeObject *type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  clear_object(self);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
-}
-
-static PyMethodDef object_methods[] = {{"__init_subclass__", init_subclass, METH_NOARGS | METH_CLASS, NULL},
-                                       {NULL, NULL, 0, NULL}};
-static PyMemberDef object_members[] = {{"compiled", T_OBJECT, offsetof(CalledInC, compiled), 0, NULL}, {NULL, 0, 0, 0, NULL}};
-static PyType_Slot object_slots[] = {{Py_tp_doc, "What is called by its CompiledCall, and where that declines by `__call__`."},
-                                     {Py_tp_call, call_object},
-                                     {Py_tp_methods, object_methods},
-                                     {Py_tp_members, object_members},
-                                     {Py_tp_traverse, visit_object},
-                                     {Py_tp_clear, clear_object},
-                                     {Py_tp_dealloc, free_object},
-                                     {0, NULL}};
-static PyType_Spec object_spec = {"dietcode.runtime.compiled_call.CalledInC", sizeof(CalledInC), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, object_slots};
-
-/* ---- The module ---- */
-
-PyMODINIT_FUNC PyInit_compiled_call(void) {
-  static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "compiled_call", .m_size = -1,
-                                           .m_methods = instance_methods};
-  PyObject *module = PyModule_Create(&definition), *called = PyType_FromSpec(&object_spec);
-  compiled_call_type = (PyTypeObject *)PyType_FromSpec(&compiled_spec);
+int start_calls(void) {
   out_text = PyUnicode_InternFromString("out");
-  call_text = PyUnicode_InternFromString("__call__");
-  if (module && called && start_tensors() == 0 && out_text && call_text && compiled_call_type &&
-      PyModule_AddObjectRef(module, "CompiledCall", (PyObject *)compiled_call_type) == 0 &&
-      PyModule_AddObjectRef(module, "CalledInC", called) == 0)
-    return module;
-  Py_XDECREF(module);
-  return NULL;
+  compiled_call_type = (PyTypeObject *)PyType_FromSpec(&compiled_spec);
+  return out_text && compiled_call_type ? 0 : -1;
 }

@@ -44,6 +44,12 @@ extern PyMethodDef instance_methods[]; /* of the module; instances.c */
 PyObject *decode(PyObject *module, PyObject *args); /* results.c */
 
 int start_tensors(void);
+int start_calls(void);
+
+/* CompiledCall, and one call of it: NULL without an error for what is declined; with one only where it is none of ours, as
+ * KeyboardInterrupt. */
+extern PyTypeObject *compiled_call_type;
+PyObject *try_call(PyObject *compiled, PyObject *args, PyObject *named);
 
 /* All return 0, or -1 for what is declined, with or without an error of Python's. */
 int view_any(PyObject *tensor, const Expected *expected, const Arrays *arrays, View *view);

@@ -13,6 +13,8 @@ typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
 enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000 }; /* small: no thread pays, awake or not */
 enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
 enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
+enum { BURST_NSECS = 20000000, FOLLOW_COLD_NSECS = 1000000 }; /* just after a pause the caller's code is slow, too */
+enum { COLD_NSECS = 1000000 }; /* after a pause, in which how long a loop takes says nothing of those that follow */
 
 typedef struct {
   TVMFFIObjectHandle function;
@@ -91,10 +93,11 @@ static Timing *timing_of(Binding *binding, Body body) {
   return timing;
 }
 
-static int64_t note_run(Timing *timing, const Job *job, int on_host) {
+static int64_t note_run(Timing *timing, const Job *job, int on_host, int is_cold) {
   int64_t now = now_nsecs(), nsecs = now - job->posted;
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own, 1);
+  if (is_cold) return now;
   note_several(timing, on_host ? &timing->on_host : &timing->in_pool, nsecs, job->posted);
   if (timing->alone != INT64_MAX) note_loss(on_host ? &host_losses : &pool_losses, now, nsecs - timing->alone);
   return now;
@@ -105,13 +108,23 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host) {
  * it leaves it there. The pool's threads stay off that core. */
 static int is_burst(int64_t now) {
   int64_t gap = now - calls.end;
-  if (gap < FOLLOW_NSECS) return calls.is_burst;
+  if (gap < (now - calls.wall < BURST_NSECS ? FOLLOW_COLD_NSECS : FOLLOW_NSECS)) return calls.is_burst;
   if (gap < PAUSE_NSECS && calls.wall) return calls.is_burst = 0;
   int64_t cpu = cpu_nsecs(), computed = cpu - calls.cpu - (calls.end - calls.wall); /* in the pause */
   calls.is_burst = calls.wall && computed < gap / 2;
   calls.wall = now;
   calls.cpu = cpu;
   return calls.is_burst;
+}
+
+/* Whether several threads run a loop, of the host's team where `size` is not 0. Just after a pause they do: what waking
+ * them took says nothing of the calls that follow, which find them awake. */
+static int runs_on_several(Timing *timing, int size, int64_t posted, int is_cold) {
+  int64_t pays_from = size ? 0 : pool_pays_from(posted);
+  if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS)) return 0;
+  if (!size && is_resting(&pool_losses, posted)) return 0;
+  if (is_cold) return 1;
+  return !is_look(timing) && (size || pays(&timing->in_pool, timing->alone, posted));
 }
 
 int launch(Body body, void *data, int num_task) {
@@ -121,17 +134,16 @@ int launch(Body body, void *data, int num_task) {
   int64_t posted = now_nsecs();
   Environment alone = {NULL, 1};
   int size = inside || team == OWN || team == POOL ? 0 : host_size();
-  if (size && team == AUTO && (is_burst(posted) || is_resting(&host_losses, posted))) size = 0;
   if (inside || total <= 1 || size == 1) return body(0, &alone, data);
   Timing *timing = current && team < HOST ? timing_of(current, body) : NULL;
+  int is_cold = timing && is_burst(posted) && posted - calls.wall < COLD_NSECS;
   if (timing) {
-    if (size && !pays(&timing->on_host, timing->alone, posted)) size = 0;
-    int64_t pays_from = size ? 0 : pool_pays_from(posted);
-    if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS) || is_look(timing) ||
-        (!size && (is_resting(&pool_losses, posted) || !pays(&timing->in_pool, timing->alone, posted)))) {
+    int is_left = size && (calls.is_burst || is_resting(&host_losses, posted) || !pays(&timing->on_host, timing->alone, posted));
+    if (is_left) size = 0;
+    if (!runs_on_several(timing, size, posted, is_cold)) {
       int status = body(0, &alone, data);
       last_end = now_nsecs();
-      note_alone(timing, last_end - posted, 0);
+      if (!is_cold) note_alone(timing, last_end - posted, 0);
       calls.end = timing->last_alone = last_end;
       return status;
     }
@@ -152,7 +164,7 @@ int launch(Body body, void *data, int num_task) {
   if (timing && timing->alone == INT64_MAX) job.cpu_posted = cpu_nsecs(); /* whoever else has the cores now */
   int on_host = size && run_on_host(&job, team == HOST);
   if (!on_host) run_in_pool(&job);
-  if (timing) calls.end = note_run(timing, &job, on_host);
+  if (timing) calls.end = note_run(timing, &job, on_host, is_cold);
   return status_of(&job);
 }
 

@@ -9,9 +9,28 @@ import tvm.s_tir  # has the passes that schedules need; else Relax would import 
 
 from dietcode.target.cpu import CpuTarget
 
-# This pass makes buffers as small as their use; those of generated code are so from the start. On blocks it
-# takes up to half the time of compiling, and the code is the same (tests/search_space/test_compiling.py).
-WITHOUT_EFFECT = ("s_tir.CompactBufferAllocation",)
+# Without these the code is the same (tests/search_space/test_compiling.py), and they take time to find that
+# out. The first makes buffers as small as their use, which those of generated code are from the start: on
+# blocks it takes up to half the time of compiling. The others are for threads and memory of GPUs, and for
+# pipelines and edges of loops that a schedule asks for.
+WITHOUT_EFFECT = (
+    "s_tir.CompactBufferAllocation",
+    "s_tir.InferFragment",
+    "s_tir.InjectDoubleBuffer",
+    "s_tir.InjectPermutedLayout",
+    "s_tir.InjectSoftwarePipeline",
+    "s_tir.InjectVirtualThread",
+    "s_tir.LiftThreadBinding",
+    "s_tir.LoopPartition",
+    "s_tir.LowerAutoCopy",
+    "s_tir.LowerThreadAllreduce",
+    "s_tir.LowerVtcmAlloc",
+    "s_tir.MergeSharedMemoryAllocations",
+    "s_tir.PlanAndUpdateBufferAllocationLocation",
+    "s_tir.ThreadSync",
+    "s_tir.TransformMmaBufferLayout",
+    "s_tir.UnifyThreadBinding",
+)
 
 
 def compile_module(module: tvm.IRModule, target: CpuTarget) -> Any:

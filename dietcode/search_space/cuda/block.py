@@ -17,6 +17,7 @@ from dietcode.search_space.cuda.line_writing import stages_output, write_by_line
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.operand import Operand
 from dietcode.search_space.cuda.output import Writer
+from dietcode.search_space.cuda.raster import TileOrder
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, as_int64, i64, load, store
@@ -41,6 +42,8 @@ class BlockKernel:
     ----------
     batch, first_row, first_column, part : int64 expressions
         Which tile the block computes, and which part of the reduction.
+    exists : expression or None
+        Whether there is such a tile: a cluster may have more blocks than there are tiles.
     maps : dict of str to expression
         Tensor maps that the function is given, by the tensors that they describe.
     rows, columns, reduction : int64 expressions
@@ -65,6 +68,7 @@ class BlockKernel:
         self.batch: Any = None
         self.first_row: Any = None
         self.first_column: Any = None
+        self.exists: Any | None = None
         self.part: Any = None
         self.maps: dict[str, Any] = {}
         self._allocate()
@@ -88,9 +92,14 @@ class BlockKernel:
         self.row_values = local("row_values", micro_kernel.thread_rows)
         self.column_values = local("column_values", micro_kernel.thread_columns)
 
+    def take_tiles(self, order: TileOrder, index: Any) -> None:
+        """Take the tile of a block, by its index in the grid, int32."""
+        self.batch, self.first_row, self.first_column, self.exists = order.locate(index)
+
     def run_roles(self, compute: Callable[[], None]) -> None:
-        """Emit what the block does: here `compute`, in all threads."""
-        compute()
+        """Emit what the block does: here `compute`, in all threads, if it has a tile."""
+        with only_if(self.exists):
+            compute()
 
     def _is_ragged(self, indices: tuple[str, ...], extent: int) -> bool:
         """Whether tiles of `extent` may reach past the end of a role."""

@@ -23,11 +23,23 @@ _CONSUMERS_BARRIER = 1  # 0 is that of the whole block
 MAX_AXES = 3
 
 
-def _copy(axes: int) -> str:
-    """Begin to copy the box at coordinates, the innermost axis first, and tell a barrier of its bytes."""
+def _copy(axes: int, to_all: bool) -> str:
+    """Begin to copy the box at coordinates, the innermost axis first, and tell a barrier of its bytes.
+
+    Or to the blocks of a cluster that a mask names.
+    """
     given = ", ".join(f"int at_{i}" for i in range(axes))
     coordinates = ", ".join(f"%{i + 3}" for i in range(axes))
     values = ", ".join(f'"r"(at_{i})' for i in range(axes))
+    if to_all:
+        return f"""\
+template <int MASK>
+{_HEAD} void copy_box_{axes}_to_all(const {TENSOR_MAP}& map, uint to, uint barrier, {given}) {{
+  asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               ".multicast::cluster [%0], [%1, {{{coordinates}}}], [%2], %{axes + 3};"
+               :: "r"(to), "l"(&map), "r"(barrier), {values}, "h"((ushort)MASK) : "memory");
+}}
+"""
     return f"""\
 {_HEAD} void copy_box_{axes}(const {TENSOR_MAP}& map, uint to, uint barrier, {given}) {{
   asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -93,7 +105,27 @@ template <int THREADS>
   asm volatile("barrier.sync.aligned {_CONSUMERS_BARRIER}, %0;" :: "n"(THREADS) : "memory");
 }}
 """,
-    **{f"copy_box_{axes}": _copy(axes) for axes in range(2, MAX_AXES + 1)},
+    "arrive_in_cluster": f"""\
+{_HEAD} void arrive_in_cluster(uint barrier, int block) {{
+  asm volatile("{{\\n.reg .b32 there;\\n"
+               "mapa.shared::cluster.u32 there, %0, %1;\\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [there];\\n}}"
+               :: "r"(barrier), "r"(block) : "memory");
+}}
+""",
+    "meet_cluster": f"""\
+{_HEAD} void meet_cluster() {{
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}}
+""",
+    "blocks_of_grid": f"""\
+{_HEAD} int blocks_of_grid() {{
+  return (int)gridDim.x;
+}}
+""",
+    **{f"copy_box_{axes}": _copy(axes, False) for axes in range(2, MAX_AXES + 1)},
+    **{f"copy_box_{axes}_to_all": _copy(axes, True) for axes in range(2, MAX_AXES + 1)},
 }
 """Text of each function by its name.
 
@@ -101,4 +133,10 @@ template <int THREADS>
 ``show_barriers`` shows the new barriers to other threads, and to copies. ``wait_for_phase`` waits until the
 phase of that parity is over; of a new barrier the one of parity 1 is. ``give_registers`` and
 ``take_registers`` are run by whole warpgroups, and the latter waits until registers are there.
+
+Blocks of a cluster have numbers from 0. ``copy_box_2_to_all`` copies to the blocks of a mask, to the address
+in each that `to` is in this one, and tells the barrier of each at the address that `barrier` is here.
+``arrive_in_cluster`` tells the barrier of another block, or of this one. It has no scope of a cluster, which
+would take a fence of the whole GPU for what threads have written: what is told is that tensor cores have
+read, and what follows are copies. ``meet_cluster`` waits for all threads of all blocks of a cluster.
 """

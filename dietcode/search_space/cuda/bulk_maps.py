@@ -10,7 +10,7 @@ whose extents do not show that, the form without maps is taken. Sources: PTX ISA
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dietcode.search_space.access import ONE, ZERO, Size, has_windows, size_of, view_of
@@ -157,7 +157,7 @@ def form_of(problem: Problem, micro_kernel: CudaMicroKernel) -> CudaMicroKernel:
     """
     if micro_kernel.unit != "tma" or maps_of(problem, micro_kernel):
         return micro_kernel
-    return replace(micro_kernel, unit="wgmma")
+    return micro_kernel.of_unit("wgmma")
 
 
 def _map_of(problem: Problem, name: str, micro_kernel: CudaMicroKernel) -> OperandMap | None:
@@ -172,8 +172,8 @@ def _map_of(problem: Problem, name: str, micro_kernel: CudaMicroKernel) -> Opera
         BATCH: problem.batch,
     }
     panels = panels_of(micro_kernel, is_row, plan.along_reduction)
-    inner = STEP if plan.along_reduction else LINE
-    boxes = {LINE: _box_lines(panels), STEP: _box_lines(panels), BATCH: 1}
+    inner, lines = STEP if plan.along_reduction else LINE, _box_lines(panels, micro_kernel.sharing(is_row))
+    boxes = {LINE: lines, STEP: lines, BATCH: 1}
     boxes[inner] = panels.line_bytes // storage.itemsize
     axes = []
     for role, indices in roles.items():
@@ -194,7 +194,13 @@ def _position(problem: Problem, name: str, indices: tuple[str, ...]) -> int:
     return max((problem.indices[name].index(k) for k in indices if k in problem.indices[name]), default=-1)
 
 
-def _box_lines(panels: Panels) -> int:
-    """Return the lines of a box: as many as one may have, so that all boxes of a panel are alike."""
+def _box_lines(panels: Panels, num_blocks: int) -> int:
+    """Return the lines of a box: as many as one may have, so that all boxes of a panel are alike.
+
+    Parameters
+    ----------
+    num_blocks : int
+        Blocks of a cluster that copy a part of each panel: as many boxes of it each.
+    """
     counts = range(_PATTERN_LINES, MAX_BOX + 1, _PATTERN_LINES)
-    return max(count for count in counts if panels.lines % count == 0)
+    return max(count for count in counts if panels.lines // num_blocks % count == 0)

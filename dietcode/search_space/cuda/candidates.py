@@ -21,6 +21,8 @@ def starting_candidates(
 ) -> list[Candidate]:
     """Return T0, its paddings (paper, Figure 10), its neighbours, then the space, small tiles also split.
 
+    Of seeds in clusters or of a persistent grid T0 alone: their neighbours join where they win.
+
     Parameters
     ----------
     problem : Problem
@@ -39,6 +41,7 @@ def starting_candidates(
         for tails in TAILS
         for seed in seeds
         if tails in seed.micro_kernel.allowed_tails
+        if seed.micro_kernel.is_alone or tails == seed.micro_kernel.tails
     ]
     first = [
         Candidate(micro_kernel, seed.source)
@@ -48,12 +51,13 @@ def starting_candidates(
     around = [
         Candidate(micro_kernel, "neighbour")
         for seed in seeds
+        if seed.micro_kernel.is_alone
         for micro_kernel in neighbours(problem, seed.micro_kernel, limits, reduction)
     ]
     split = [
         Candidate(replace(micro_kernel, splits=splits), "split")
         for micro_kernel in (candidate.micro_kernel for candidate in space)
-        if micro_kernel.rows <= _SMALL_ROWS
+        if micro_kernel.rows <= _SMALL_ROWS and micro_kernel.is_alone
         for splits in SPLITS
         if reduction >= 2 * splits * micro_kernel.k_tile
     ]

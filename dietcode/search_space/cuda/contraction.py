@@ -39,7 +39,13 @@ def contraction_launches(
     known = own.problem(problem)
     form = form_of(known, micro_kernel)
     block = Function(
-        own.symbol(micro_kernel), arguments, form.threads, form.dynamic_bytes, maps_of(known, form)
+        own.symbol(micro_kernel),
+        arguments,
+        form.threads,
+        form.dynamic_bytes,
+        maps_of(known, form),
+        cluster=form.cluster,
+        persistent=form.persistent,
     )
     adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS, overlaps=True)]
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))

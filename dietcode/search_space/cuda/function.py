@@ -26,6 +26,11 @@ class Function:
     overlaps : bool
         Whether it may begin while the function that is launched before it ends: it waits for that itself,
         ahead of its first read of what that one writes.
+    cluster : int
+        Blocks of a cluster, neighbours in x, which its launch asks for.
+    persistent : bool
+        Whether a launch has no more blocks in x than the device runs at a time: each goes on to the tiles of
+        those that are left out.
     """
 
     symbol: str
@@ -34,3 +39,5 @@ class Function:
     shared_bytes: int = 0
     maps: tuple[OperandMap, ...] = ()
     overlaps: bool = False
+    cluster: int = 1
+    persistent: bool = False

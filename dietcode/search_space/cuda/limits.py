@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dietcode.search_space.access import padded_windows
 from dietcode.search_space.cuda.blocks.demands import BLOCK_DEMANDS
@@ -166,7 +166,7 @@ class CudaLimits:
             return f"{micro_kernel.name}: about {needed} registers; allowed: {of}"
         if all(_in_bulk(problem, micro_kernel)):
             return None
-        return self.why_not(problem, replace(micro_kernel, unit="wgmma"))
+        return self.why_not(problem, micro_kernel.of_unit("wgmma"))
 
     def holds(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> bool:
         """Whether it can run, and has enough to do between two reads of shared memory."""

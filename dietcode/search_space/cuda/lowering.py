@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.addressing import Addresses
 from dietcode.search_space.cuda.block import BlockKernel
 from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, run, wide
@@ -36,7 +37,7 @@ from dietcode.search_space.cuda.padding import (
     copies_of,
     own_batch,
 )
-from dietcode.search_space.cuda.raster import tile_in_group, tile_in_row
+from dietcode.search_space.cuda.raster import TileOrder
 from dietcode.search_space.cuda.shape import SUM_THREADS, WORKSPACE, CallShape
 from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
 from dietcode.search_space.cuda.warpgroup import WarpgroupKernel
@@ -76,31 +77,34 @@ def lower_contraction(
     classes = {one.symbol(micro_kernel): one for one in alignment_classes(problem, micro_kernel)}
     if symbol in classes:
         known = classes[symbol].problem(problem)
-        return lower_block(known, form_of(known, emitted), symbol)
+        return lower_block(known, form_of(known, emitted), symbol, micro_kernel)
     return lower_sum(problem, micro_kernel, symbol)
 
 
-def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any:
+def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str, launched: CudaMicroKernel) -> Any:
     """Lower a micro-kernel to its device function, one block of threads for each tile and part.
 
     Parameters
     ----------
     problem : Problem
         That of an alignment class, `AlignmentClass.problem`.
+    launched : CudaMicroKernel
+        Whose grid it is launched with: of the same tiles, but it may have clusters.
 
     Returns
     -------
     tvm.tirx.PrimFunc
         Takes what `block_arguments` lists, extents, and the maps of `maps_of`; its grid is `Grid.blocks` by
-        `CudaMicroKernel.splits`.
+        `CudaMicroKernel.splits`, or with a persistent grid any whole clusters of these blocks.
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         ops, padded = _Ops(), block_problem(problem, micro_kernel)
         arguments = block_arguments(problem, micro_kernel)
         described = tuple(one.argument for one in maps_of(problem, micro_kernel))
         pointers, workspace, given, maps = _begin(problem, padded, name, arguments, described)
-        shape = CallShape(problem, micro_kernel, given, ops)
+        shape = CallShape(problem, launched, given, ops)
         grid, extents = shape.grid, shape.block_extents
+        factors = size_of(problem, problem.rows).factor, size_of(problem, problem.columns).factor
         with (
             T.launch_thread("blockIdx.x", as_int64(grid.blocks)) as block,
             T.launch_thread("blockIdx.y", i64(micro_kernel.splits)) as part,
@@ -109,13 +113,8 @@ def lower_block(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> A
         ):
             memory = Memory(padded, extents, pointers)
             kernel = _KERNELS[micro_kernel.unit](padded, micro_kernel, memory, extents, thread)
-            # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
-            row_tiles, column_tiles = (narrow(as_int64(n)) for n in (grid.row_tiles, grid.column_tiles))
-            tile_of = tile_in_group if micro_kernel.is_tensor else tile_in_row
-            batch, row_tile, column_tile = tile_of(narrow(block), row_tiles, column_tiles)
-            kernel.first_column = wide(column_tile) * micro_kernel.columns
-            kernel.first_row = wide(row_tile) * micro_kernel.rows
-            kernel.batch, kernel.part, kernel.maps = wide(batch), wide(part), maps
+            kernel.part, kernel.maps = wide(part), maps
+            kernel.take_tiles(TileOrder(launched, grid, factors, ops), narrow(block))
             writer = _writer(kernel, workspace)
             kernel.run_roles(lambda: _block(kernel, writer))
     return builder.get()

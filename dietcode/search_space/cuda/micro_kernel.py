@@ -27,6 +27,10 @@ _MAX_STAGES = {"simt": 2, "mma": 4, "wgmma": 6, "tma": 6}
 _STAGE_BARRIER_BYTES = 16  # of one that tells that a stage is full, and one that it is empty
 _BLOCK_REGISTERS = 64 << 10  # of a multiprocessor of sm_90a
 _ROLE_REGISTERS = {2: (40, 232), 3: (32, 160)}  # of a producer's thread and a consumer's, by their warpgroups
+MAX_CLUSTER = 2
+"""Blocks of a cluster at most: they copy for each other."""
+_SHARED_COLUMNS = 16  # of which a tile has a multiple where two blocks copy a half each, of whole patterns
+_STAGED_COLUMNS = (32, 24, 16, 8)  # of accumulators that have shared memory beside that of tiles
 _SPARE_REGISTERS = 16  # beyond the estimate of what a thread needs
 OTHER_REGISTERS = 40
 """Of a thread of a warpgroup that multiplies, beside accumulators: addresses, bounds, counters."""
@@ -39,6 +43,7 @@ _STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for when a k
 MAX_SPLITS = 16
 """Parts of the reduction: the kernel that adds them has a statement for each."""
 _KEYS = {"k_tile": "steps"}  # of plain data, where it is not the name of the field
+_DEFAULTS: dict[str, Any] = {"cluster_rows": 1, "cluster_columns": 1, "persistent": False}  # left out of data
 _MAX_EXTENT = 65_536  # beyond what any multiprocessor holds
 
 
@@ -80,6 +85,12 @@ class CudaMicroKernel:
         One of `TAILS`.
     unit : str
         One of `UNITS`.
+    cluster_rows, cluster_columns : int
+        With "tma" tiles of a cluster of blocks, along the rows or along the columns: they have the tile of
+        the other operand in common, each block copies a part of it to all, and 2 blocks are a cluster.
+    persistent : bool
+        With "tma" whether there are no more blocks than the device runs at a time: each computes one tile
+        after the other, and the copies of the next tile go on while this one is written.
 
     Raises
     ------
@@ -98,6 +109,9 @@ class CudaMicroKernel:
     splits: int = 1
     tails: str = TAILS[0]
     unit: str = UNITS[0]
+    cluster_rows: int = 1
+    cluster_columns: int = 1
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -118,6 +132,20 @@ class CudaMicroKernel:
             raise ValueError(f"tails {str(self.tails)[:40]!r}{of}; allowed: {', '.join(self.allowed_tails)}")
         if self.is_tensor:
             self._check_fragments()
+        if (self.cluster_rows, self.cluster_columns) != (1, 1) or self.persistent:
+            self._check_blocks()
+
+    def _check_blocks(self) -> None:
+        """Check what blocks do together, and one after the other."""
+        if self.unit != "tma":
+            raise ValueError(f"{self.name}: clusters and a persistent grid; allowed: with unit tma")
+        if min(self.cluster_rows, self.cluster_columns) != 1 or self.cluster not in {1, MAX_CLUSTER}:
+            raise ValueError(f"{self.name}: allowed: clusters of {MAX_CLUSTER} tiles, of rows or of columns")
+        if self.cluster_rows > 1 and self.columns % _SHARED_COLUMNS:
+            allowed = f"multiples of {_SHARED_COLUMNS} columns of a tile that a cluster shares"
+            raise ValueError(f"{self.name}: allowed: {allowed}")
+        if self.persistent and self.splits > 1:
+            raise ValueError(f"{self.name}: a persistent grid of parts of the reduction; allowed: one part")
 
     def _check_fragments(self) -> None:
         fragment, of = _FRAGMENTS[self.unit], "warp" if self.unit == "mma" else "warpgroup"
@@ -148,6 +176,24 @@ class CudaMicroKernel:
     def has_warpgroups(self) -> bool:
         """Whether tensor cores multiply for warpgroups, from shared memory."""
         return self.unit in WARPGROUP_UNITS
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster; 1 where each is for itself."""
+        return self.cluster_rows * self.cluster_columns
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether each block computes one tile, without the help of others."""
+        return self.cluster == 1 and not self.persistent
+
+    def sharing(self, is_row: bool) -> int:
+        """Return how many blocks of a cluster have the tile of the row operand, or the other, in common."""
+        return self.cluster_columns if is_row else self.cluster_rows
+
+    def of_unit(self, unit: str) -> CudaMicroKernel:
+        """Return the micro-kernel with another unit, without what "tma" alone has."""
+        return replace(self, unit=unit, **_DEFAULTS)
 
     @property
     def tile(self) -> tuple[int, int, int]:
@@ -212,9 +258,24 @@ class CudaMicroKernel:
         return 4 * self.k_tile * (self.row_pitch + self.column_pitch)
 
     @property
+    def staged_columns(self) -> int:
+        """Columns of a warp's accumulators that are on their way to the output at a time.
+
+        All, in the place of tiles; with a persistent grid tiles are copied meanwhile, and there is less room.
+        """
+        if not self.persistent:
+            return self.thread_columns
+        return next(count for count in _STAGED_COLUMNS if self.thread_columns % count == 0)
+
+    @property
+    def staged_at(self) -> int:
+        """Bytes of shared memory ahead of accumulators on their way to the output."""
+        return self.stages * self.stage_bytes if self.persistent else 0
+
+    @property
     def accumulators_pitch(self) -> int:
         """On tensor cores: floats from one row of a warp's accumulators to the next, in shared memory."""
-        return self.thread_columns + _ACCUMULATORS_SPACER
+        return self.staged_columns + _ACCUMULATORS_SPACER
 
     @property
     def shared_bytes(self) -> int:
@@ -226,7 +287,7 @@ class CudaMicroKernel:
         """Bytes of shared memory of tiles, and of accumulators on their way; barriers come behind them."""
         of_warp = 4 * _STAGED_ROWS * self.accumulators_pitch if self.is_tensor else 0
         warps = self.parts * _UNIT_THREADS[self.unit] // WARP
-        return max(self.stages * self.stage_bytes, of_warp * warps)
+        return max(self.stages * self.stage_bytes, self.staged_at + of_warp * warps)
 
     @property
     def dynamic_bytes(self) -> int:
@@ -235,7 +296,10 @@ class CudaMicroKernel:
 
     @property
     def name(self) -> str:
-        """The tile, ``128x128-t8x8-k16``, then what is not the default: ``-v2x2-s2-split4-partition-mma``."""
+        """The tile, ``128x128-t8x8-k16``, then what is not the default: ``-v2x2-s2-split4-partition-mma``.
+
+        A cluster of two tiles of rows ends it as ``-tma-c2x1``, and a persistent grid as ``-tma-persistent``.
+        """
         parts = [
             f"{self.rows}x{self.columns}",
             f"t{self.thread_rows}x{self.thread_columns}",
@@ -245,6 +309,8 @@ class CudaMicroKernel:
             parts.append(f"v{self.row_vthreads}x{self.column_vthreads}")
         parts += [f"s{self.stages}"] * (self.stages > 1) + [f"split{self.splits}"] * (self.splits > 1)
         parts += [self.tails] * (self.tails != TAILS[0]) + [self.unit] * (self.unit != UNITS[0])
+        parts += [f"c{self.cluster_rows}x{self.cluster_columns}"] * (self.cluster != 1)
+        parts += ["persistent"] * self.persistent
         return "-".join(parts)
 
     @property
@@ -271,7 +337,8 @@ class CudaMicroKernel:
             key=sum,
         )
         stages = min(self.stages, _MAX_STAGES["mma"])
-        twin = replace(self, unit="mma", thread_rows=rows, thread_columns=columns, stages=stages)
+        axes: dict[str, Any] = {"thread_rows": rows, "thread_columns": columns, "stages": stages}
+        twin = replace(self, unit="mma", **axes, **_DEFAULTS)
         while twin.stages > 1 and twin.shared_bytes > sm.block_shared_bytes:
             twin = replace(twin, stages=twin.stages - 1)
         return twin
@@ -291,26 +358,32 @@ class CudaMicroKernel:
         extents = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.k_tile)
         vthreads = (self.row_vthreads, self.column_vthreads)
         rest = (TAILS.index(self.tails), UNITS.index(self.unit))
-        return (*extents, *vthreads, self.stages, self.splits, *rest)
+        blocks = (self.cluster_rows, self.cluster_columns, int(self.persistent))
+        return (*extents, *vthreads, self.stages, self.splits, *rest, *blocks)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, as records have it."""
-        return {_KEYS.get(name, name): value for name, value in vars(self).items()}
+        """Return plain data, as records have it; what says that a block is alone is left out."""
+        own = {name: value for name, value in vars(self).items() if _DEFAULTS.get(name) != value}
+        return {_KEYS.get(name, name): value for name, value in own.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CudaMicroKernel:
-        """Read what `to_json` returns; other keys are ignored, and the unit is "simt" where none is given.
+        """Read what `to_json` returns; other keys are ignored, and what it leaves out has its default.
+
+        The unit is "simt" where none is given.
 
         Raises
         ------
         KeyError, TypeError, ValueError
             The data describe no micro-kernel.
         """
-        names = {
-            _KEYS.get(name, name): name for name in cls.__dataclass_fields__ if name not in {"tails", "unit"}
-        }
-        wrong = [key for key in names if type(data[key]) is not int]
-        if wrong:
-            raise TypeError(f"{wrong[0]}: given {str(data[wrong[0]])[:40]!r}; allowed: a whole number")
-        numbers = {name: data[key] for key, name in names.items()}
-        return cls(**numbers, tails=data["tails"], unit=data.get("unit", UNITS[0]))
+        words = {"tails": data["tails"], "unit": data.get("unit", UNITS[0])}
+        names = {_KEYS.get(name, name): name for name in cls.__dataclass_fields__ if name not in words}
+        whole = _DEFAULTS | dict(data)
+        given = {name: whole[key] for key, name in names.items()}
+        for key, name in names.items():
+            kind = type(_DEFAULTS.get(name, 1))
+            if type(given[name]) is not kind:
+                allowed = "a whole number" if kind is int else "true or false"
+                raise TypeError(f"{key}: given {str(given[name])[:40]!r}; allowed: {allowed}")
+        return cls(**given, **words)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from dietcode.search_space.cuda.building import once
+from dietcode.search_space.cuda.building import narrow, once, wide
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import Grid, in_clusters
+from dietcode.search_space.partition import Ops
+from dietcode.search_space.tir import as_int64
 
 _GROUP = 8  # row tiles
 
@@ -37,3 +42,59 @@ def tile_in_group(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, A
         row_tile,
         once("column_tile", tirx.truncdiv(inside, height)),
     )
+
+
+class Tile(NamedTuple):
+    """Where a tile of the output is, int64 expressions, and whether it exists: None where it does."""
+
+    batch: Any
+    first_row: Any
+    first_column: Any
+    exists: Any | None
+
+
+@dataclass(frozen=True)
+class TileOrder:
+    """Which tile each block of a grid computes: blocks of a cluster have neighbours of a row, or of a column.
+
+    Attributes
+    ----------
+    micro_kernel : CudaMicroKernel
+        Whose grid it is: also of code without clusters that is launched under its name.
+    grid : Grid
+        Of int64 expressions.
+    factors : tuple of int
+        What the rows and the columns are known to be multiples of.
+    ops : Ops
+    """
+
+    micro_kernel: CudaMicroKernel
+    grid: Grid
+    factors: tuple[int, int]
+    ops: Ops
+
+    @property
+    def num_blocks(self) -> Any:
+        """Blocks that the grid would have with one for each tile, int32."""
+        return narrow(as_int64(self.grid.blocks))
+
+    def locate(self, index: Any) -> Tile:
+        """Return the tile of a block of such a grid, by its index, int32."""
+        own, grid = self.micro_kernel, self.grid
+        counts = in_clusters(grid.row_tiles, grid.column_tiles, own, self.ops)
+        # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
+        down, across = (narrow(as_int64(count)) for count in counts)
+        tile_of = tile_in_group if own.is_tensor else tile_in_row
+        if own.cluster == 1:
+            batch, row_tile, column_tile = tile_of(index, down, across)
+            return Tile(wide(batch), wide(row_tile) * own.rows, wide(column_tile) * own.columns, None)
+        number = once("cluster", tirx.truncdiv(index, own.cluster))
+        batch, row_tile, column_tile = tile_of(number, down, across)
+        rank = once("rank", tirx.truncmod(index, own.cluster))
+        tiles, exists = [row_tile, column_tile], None
+        axis, extent = (0, own.rows) if own.cluster_rows > 1 else (1, own.columns)
+        tiles[axis] = once("own_tile", tiles[axis] * own.cluster + rank)
+        if self.factors[axis] % (own.cluster * extent):
+            exists = tiles[axis] < narrow(as_int64((grid.row_tiles, grid.column_tiles)[axis]))
+        first_row, first_column = wide(tiles[0]) * own.rows, wide(tiles[1]) * own.columns
+        return Tile(wide(batch), first_row, first_column, exists)

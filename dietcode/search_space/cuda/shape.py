@@ -27,7 +27,8 @@ class Grid:
     Attributes
     ----------
     row_tiles, column_tiles, k_tiles : tiles along the rows, the columns and the reduction.
-    blocks : thread blocks of one part of the reduction, one for each tile of each batch.
+    blocks : thread blocks of one part of the reduction, one for each tile of each batch; in whole clusters,
+        so that some may have no tile. With a persistent grid a launch has fewer, which take tiles in turn.
     elements : elements of the output.
     """
 
@@ -36,6 +37,17 @@ class Grid:
     k_tiles: Any
     blocks: Any
     elements: Any
+
+
+def in_clusters(
+    row_tiles: Any, column_tiles: Any, micro_kernel: CudaMicroKernel, ops: Ops
+) -> tuple[Any, Any]:
+    """Return the clusters of blocks along the rows and along the columns, or tiles, without clusters."""
+    down, across = micro_kernel.cluster_rows, micro_kernel.cluster_columns
+    return (
+        row_tiles if down == 1 else ceildiv(row_tiles, down, ops),
+        column_tiles if across == 1 else ceildiv(column_tiles, across, ops),
+    )
 
 
 @dataclass(frozen=True)
@@ -114,9 +126,11 @@ class CallShape:
             ceildiv(size, tile, self.ops)
             for size, tile in zip((rows, columns, reduction), self.micro_kernel.tile, strict=True)
         )
-        return Grid(
-            row_tiles, column_tiles, k_tiles, batch * row_tiles * column_tiles, batch * rows * columns
-        )
+        down, across = in_clusters(row_tiles, column_tiles, self.micro_kernel, self.ops)
+        blocks = batch * down * across
+        if self.micro_kernel.cluster != 1:
+            blocks = blocks * self.micro_kernel.cluster
+        return Grid(row_tiles, column_tiles, k_tiles, blocks, batch * rows * columns)
 
     @property
     def block_extents(self) -> dict[str, Any]:

@@ -15,10 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, WARPGROUP_UNITS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import (
+    MAX_CLUSTER,
+    MAX_SPLITS,
+    WARPGROUP_UNITS,
+    CudaMicroKernel,
+)
 from dietcode.search_space.problem import Problem
 
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
@@ -38,6 +44,14 @@ _WARPGROUP_TILES = (
 _SHAPES = {"simt": _THREAD_TILES, "mma": _WARP_TILES, "wgmma": _WARPGROUP_TILES, "tma": _WARPGROUP_TILES}
 _TENSOR_K_TILES = (16, 32, 64, 128)
 _K_TILES = {"simt": (8, 16, 32), "mma": _TENSOR_K_TILES, "wgmma": _TENSOR_K_TILES, "tma": _TENSOR_K_TILES}
+# What copies in bulk allow of blocks: alone, in clusters along the rows or the columns, a persistent grid.
+_BLOCKS: tuple[dict[str, Any], ...] = (
+    {"cluster_rows": 1, "cluster_columns": 1},
+    {"cluster_rows": MAX_CLUSTER, "cluster_columns": 1},
+    {"cluster_rows": 1, "cluster_columns": MAX_CLUSTER},
+    {"persistent": False},
+    {"persistent": True},
+)
 EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
@@ -54,7 +68,8 @@ def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
 
     Large ones also with more steps of the reduction at a time on tensor cores, which halves the barriers, and
     with fewer on SIMT units, which leaves shared memory for more blocks. Where warpgroups multiply seeds for
-    them come first, and those of warps stay, since a warpgroup's tile has 64 rows at least.
+    them come first, and those of warps stay, since a warpgroup's tile has 64 rows at least. Two of those that
+    copy in bulk are in clusters, one of them in a persistent grid: the space around others has their tiles.
     """
     tensor_tiles = (
         CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="wgmma"),
@@ -63,6 +78,8 @@ def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
         CudaMicroKernel(64, 64, 64, 64, 64, stages=4, unit="wgmma"),
         CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="tma"),
         CudaMicroKernel(128, 128, 64, 128, 64, stages=4, unit="tma"),
+        CudaMicroKernel(128, 256, 64, 256, 64, stages=4, unit="tma", cluster_rows=2, persistent=True),
+        CudaMicroKernel(128, 128, 64, 128, 64, stages=4, unit="tma", cluster_rows=2),
         CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma"),
         CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma"),
@@ -108,13 +125,14 @@ def build_space(
     -------
     list of Candidate
         Seeds first, then those nearest to the seeds; where seeds are of several units, of these in turn.
+        Around seeds in clusters or of a persistent grid is nothing: these are `neighbours` of what wins.
     """
     found: dict[CudaMicroKernel, str] = {}
     of_unit: dict[str, dict[CudaMicroKernel, str]] = {}
     for seed in seeds:
         if limits.holds(problem, seed.micro_kernel):
             found.setdefault(seed.micro_kernel, seed.source)
-    for seed in seeds:
+    for seed in (one for one in seeds if one.micro_kernel.is_alone):
         t0 = seed.micro_kernel
         around = (other for other in _around(t0) if not _only_pads(other, max_rows, max_columns))
         held = [other for other in around if limits.holds(problem, other)]
@@ -129,8 +147,9 @@ def build_space(
 def neighbours(
     problem: Problem, micro_kernel: CudaMicroKernel, limits: CudaLimits, longest: int
 ) -> list[CudaMicroKernel]:
-    """Return micro-kernels that differ in one axis: k_tile, threads' tiles, parts, stages, splits, tails,
-    and where warpgroups multiply also in who copies.
+    """Return micro-kernels that differ in one axis: k_tile, threads' tiles, parts, stages, splits, tails.
+
+    Where warpgroups multiply also in who copies; where that is in bulk in clusters, or in a persistent grid.
 
     Parameters
     ----------
@@ -149,7 +168,8 @@ def neighbours(
         *(change(row_vthreads=v, column_vthreads=w) for v in (1, 2) for w in (1, 2)),
         *(change(stages=stages) for stages in (micro_kernel.stages - 1, micro_kernel.stages + 1)),
         *(change(tails=tails) for tails in micro_kernel.allowed_tails),
-        *(change(unit=unit) for unit in WARPGROUP_UNITS if micro_kernel.has_warpgroups),
+        *(micro_kernel.of_unit(unit) for unit in WARPGROUP_UNITS if micro_kernel.has_warpgroups),
+        *(change(**axes) for axes in _BLOCKS if micro_kernel.unit == "tma"),
     ]
     unique = dict.fromkeys(other for other in found if other is not None and other != micro_kernel)
     return [other for other in unique if limits.holds(problem, other)]

@@ -14,7 +14,8 @@ threads have read the last of this one, and later copies overwrite this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -212,33 +213,64 @@ class TensorCoreKernel(BlockKernel):
         """Write what exists of the block's tile: 16 rows of each warp at a time, by way of shared memory.
 
         A lane holds pairs of columns, and stores wider than that are fewer. All threads
-        have read what was in shared memory before the last barrier.
+        have read what was in shared memory before the last barrier, or accumulators have memory of their own,
+        for some columns at a time.
         """
-        micro_kernel, width = self.micro_kernel, writer.width
-        pitch, runs = micro_kernel.accumulators_pitch, micro_kernel.thread_columns // width
-        own = once("own_sums", self.warp * (LINES * pitch))
-        values = local("line", width)
+        micro_kernel = self.micro_kernel
+        staged, pitch = micro_kernel.staged_columns, micro_kernel.accumulators_pitch
+        own = once("own_sums", self.warp * (LINES * pitch) + micro_kernel.staged_at // 4)
+        values = local("line", writer.width)
         group, pair = tirx.truncdiv(self.lane, 4), tirx.truncmod(self.lane, 4) * 2
-        total = LINES * runs
-        with T.unroll(0, self.down) as i:
-            with T.unroll(0, self.across) as j, T.unroll(0, 2) as half:
+        parts = micro_kernel.thread_columns // staged
+        with T.unroll(0, self.down) as i, _each(parts) as part:
+            with T.unroll(0, staged // _COLUMNS) as j, T.unroll(0, 2) as half:
                 at = own + (half * 8 + group) * pitch + j * _COLUMNS + pair
-                value = load(self.accumulators, [(i * self.across + j) * _ACCUMULATORS + half * 2], 2)
+                first = i * self.across + part * (staged // _COLUMNS) + j
+                value = load(self.accumulators, [first * _ACCUMULATORS + half * 2], 2)
                 store(self.staged_accumulators, value, [aligned(at, 2)], 2)
             sync_warp()
-            with T.unroll(0, -(-total // WARP)) as turn:
-                index = turn * WARP + self.lane
-                line, offset = tirx.truncdiv(index, runs), tirx.truncmod(index, runs) * width
-                row = self.first_row + wide(self.warp_row + i * self.instruction_rows + line)
-                column = self.first_column + wide(self.warp_column + offset)
-                within = None if total % WARP == 0 else index < total
-                exists = None if is_inside or not self.has_ragged_rows else row < self.rows
-                past = None if is_inside or not self.has_ragged_columns else column < self.columns
-                with only_if(both(within, exists, past)):
-                    part = min(width, 4)
-                    for u in range(0, width, part):
-                        at = aligned(own + line * pitch + offset + u, part)
-                        store(values, load(self.staged_accumulators, [at], part), [u], part)
-                    writer.write(lambda u: values[u], self.batch, row, column)
-            if self.down > 1:
+            self._write_staged(writer, is_inside, own, values, i, part * staged)
+            if self.down * parts > 1 or micro_kernel.persistent:
                 sync_warp()
+
+    def _write_staged(
+        self, writer: Writer, is_inside: bool, own: Any, values: Any, i: Any, first_column: Any
+    ) -> None:
+        """Write 16 rows of a warp, as many columns as are in shared memory, from there.
+
+        Parameters
+        ----------
+        own : int32 expression
+            Where the warp's accumulators begin in shared memory, in floats.
+        values : buffer of float32
+            For neighbours that are written at once.
+        i, first_column : int32 expressions
+            Which rows of the warp's tile, in 16s, and the first of its columns.
+        """
+        micro_kernel, width = self.micro_kernel, writer.width
+        pitch, runs = micro_kernel.accumulators_pitch, micro_kernel.staged_columns // width
+        total = LINES * runs
+        with T.unroll(0, -(-total // WARP)) as turn:
+            index = turn * WARP + self.lane
+            line, offset = tirx.truncdiv(index, runs), tirx.truncmod(index, runs) * width
+            row = self.first_row + wide(self.warp_row + i * self.instruction_rows + line)
+            column = self.first_column + wide(self.warp_column + first_column + offset)
+            within = None if total % WARP == 0 else index < total
+            exists = None if is_inside or not self.has_ragged_rows else row < self.rows
+            past = None if is_inside or not self.has_ragged_columns else column < self.columns
+            with only_if(both(within, exists, past)):
+                part = min(width, 4)
+                for u in range(0, width, part):
+                    at = aligned(own + line * pitch + offset + u, part)
+                    store(values, load(self.staged_accumulators, [at], part), [u], part)
+                writer.write(lambda u: values[u], self.batch, row, column)
+
+
+@contextmanager
+def _each(count: int) -> Iterator[Any]:
+    """Emit statements for each of some parts, in a loop where there are several."""
+    if count == 1:
+        yield 0
+        return
+    with T.unroll(0, count) as part:
+        yield part

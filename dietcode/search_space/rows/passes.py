@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.expansion import REDUCTIONS, Primitive
 
-COSTLY = frozenset({"exp", "log", "sin", "cos", "tanh", "sigmoid", "silu", "gelu", "div", "sqrt", "rsqrt"})
+COSTLY = frozenset(
+    {
+        *("exp", "exp-of-negative", "log", "sin", "cos", "tanh", "sigmoid", "silu", "gelu"),
+        *("div", "sqrt", "rsqrt"),
+    }
+)
 """Pointwise functions that take longer than reading their result from L1."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,26 +107,22 @@ class Result:
     @property
     def mean_of_roof(self) -> float | None:
         """Geometric mean of `of_roof`; None where nothing was compared."""
-        return _geometric_mean(self.of_roof)
+        return statistics.geometric_mean(self.of_roof) if self.of_roof else None
 
     @property
     def mean_ratio(self) -> float | None:
         """Geometric mean of `ratios`; None where nothing was compared."""
-        return _geometric_mean(self.ratios)
+        return statistics.geometric_mean(self.ratios) if self.ratios else None
 
     @property
     def mean_in_company(self) -> float | None:
         """Geometric mean of `in_company`; None where nothing was compared."""
-        return _geometric_mean(self.in_company)
+        return statistics.geometric_mean(self.in_company) if self.in_company else None
 
 
 def num_measured(report: Report) -> int:
     """Return how many micro-kernels were measured to the end."""
     return int(report.facts.get("space", {}).get("measured", len(report.names)))
-
-
-def _geometric_mean(values: Sequence[float]) -> float | None:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 def result_of(session: Session, library: LibraryRow) -> Result:

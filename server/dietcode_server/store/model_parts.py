@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from sqlalchemy import delete, insert, select
@@ -135,5 +135,5 @@ def predicted_gflops(session: Session, ids: Collection[int]) -> dict[int, float]
     )
     for library_id, rate in session.execute(query):
         if rate > 0:
-            found.setdefault(library_id, []).append(math.log(rate))
-    return {library_id: math.exp(sum(logs) / len(logs)) for library_id, logs in found.items()}
+            found.setdefault(library_id, []).append(rate)
+    return {library_id: geometric_mean(rates) for library_id, rates in found.items()}

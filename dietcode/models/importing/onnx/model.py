@@ -33,7 +33,8 @@ from dietcode.models.importing.onnx.context import (
 from dietcode.models.importing.onnx.file import STANDARD, array_of, metadata, opset_of
 from dietcode.models.importing.onnx.flow import ONNX_FLOW
 from dietcode.models.importing.onnx.known import Array, Known, computed
-from dietcode.models.importing.refusals import listed, source_in, unknown_range
+from dietcode.models.importing.refusals import listed, unknown_range
+from dietcode.models.sources import source_in
 from dietcode.workload.text import clip, one_line
 
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")

@@ -229,7 +229,7 @@ class TileBody:
         for first in range(0, BLOCK, lanes):
             exists = lane < splat(tirx.Cast("int32", count) - tirx.IntImm("int32", first), lanes)
             exists = named(exists, lanes, "bool")
-            raw = load(self.scores, [i64(i * BLOCK + first)], lanes)
+            raw = tirx.Select(exists, load(self.scores, [i64(i * BLOCK + first)], lanes), const(0.0, lanes))
             if row.mask is None:
                 value = product(raw, scale, lanes)
             else:

@@ -21,7 +21,7 @@ from dietcode.search_space.tir import (
     prefetch,
     store,
 )
-from dietcode.search_space.vectors import named
+from dietcode.search_space.vectors import const, named
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,18 @@ class KeyRows:
         return self.begin + number * self.stride
 
 
-def transpose_keys(keys: KeyRows, count: Any, depth: int, to: Any, lanes: int, ahead: KeyRows | None) -> None:
+def transpose_keys(
+    keys: KeyRows, count: Any, depth: int, to: Any, lanes: int, step: int, ahead: KeyRows | None
+) -> None:
     """Write ``to[d, k] = keys[k, d]`` for a block of keys.
 
     Parameters
     ----------
     count : int64 expression
-        Keys that exist, at least one; in the lanes of others the last one is repeated.
+        Keys that exist, at least one; in the lanes of others the last one is repeated. Vectors without any
+        are 0 up to the end of a step: what memory held before may be numbers that take a processor long.
+    step : int
+        Keys whose scores are computed together.
     depth : int
         Elements of a key.
     to : Buffer
@@ -79,6 +84,10 @@ def transpose_keys(keys: KeyRows, count: Any, depth: int, to: Any, lanes: int, a
             square = [named(load_masked(keys.buffer, o + whole * lanes, lanes, mask), lanes) for o in offsets]
             for i, row in enumerate(transposed(square, lanes)[:rest]):
                 store(to, row, [begin + (whole * lanes + i) * BLOCK], lanes)
+    if step > lanes:
+        end = bind(tirx.truncdiv(count + (step - 1), i64(step)) * (step // lanes))
+        with T.serial(groups, end) as group, T.serial(i64(0), i64(depth)) as d:
+            store(to, const(0.0, lanes), [d * BLOCK + group * lanes], lanes)
 
 
 def copy_values(values: KeyRows, count: Any, width: int, to: Any, lanes: int) -> None:

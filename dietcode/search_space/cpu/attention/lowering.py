@@ -291,7 +291,8 @@ class _AttentionLowering:
             num = _bind(tirx.min(end - key, i64(BLOCK)))
             keys, values = (self._key_rows(name, {**at, plan.keys: key}) for name in (plan.key, plan.value))
             ahead = values if scratch.values is None else None
-            transpose_keys(keys, num, depth, scratch.keys, self.lanes, ahead)
+            step = body.micro_kernel.columns
+            transpose_keys(keys, num, depth, scratch.keys, self.lanes, step, ahead)
             if scratch.values is not None:
                 copy_values(values, num, width, scratch.values, self.lanes)
                 values = KeyRows(scratch.values, i64(0), i64(self.pitch - 2 * self.lanes))

@@ -108,8 +108,8 @@ class RowBody:
         span : Span
             The columns; all of them where the block reduces.
         following : int64 expression or None
-            The next row, gathered values of which are fetched into the caches meanwhile: no processor
-            foresees where it lies.
+            The next row, which is fetched into the caches meanwhile: no processor foresees where a gathered
+            one lies, and while passes compute what L1 holds none reads on.
         num_turned : int64 expression or None
             How many rows exist, where they are as many as a vector has lanes, the last one again in the
             place of the others; None where nothing is transposed.
@@ -118,10 +118,9 @@ class RowBody:
         bind = TirOps().bind
         self._rows = list(rows)
         self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
-        gathered = [name for name, read in self.problem.reads.items() if read.positions]
-        self._ahead = {
-            name: bind(self.memory.begin(name, following)) for name in gathered if following is not None
-        }
+        self._ahead = {}
+        if following is not None:
+            self._ahead = {name: bind(self.memory.begin(name, following)) for name in self._fetched}
         averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         for i, row in enumerate(rows):
             for name in (*self.problem.reads, *self.problem.outputs):
@@ -141,6 +140,18 @@ class RowBody:
             if not self.problem.is_wide(self.problem.indices[name]):
                 for i in range(len(rows)):
                     store(self.memory.buffers[name], self._scalars[name, i], [self._begins[name, i]], 1)
+
+    @property
+    def _fetched(self) -> list[str]:
+        """What is worth fetching ahead: gathered rows, and where there are several passes all rows."""
+        rows, indices = set(self.problem.rows), self.problem.indices
+        many = len(self.schedule.passes) > 1
+        return [
+            name
+            for name, read in self.problem.reads.items()
+            if read.positions
+            or (many and self.problem.is_wide(indices.get(name, "")) and rows & set(indices[name]))
+        ]
 
     @property
     def _fetching(self) -> Pass:

@@ -39,7 +39,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "maximum": maximum,
     "minimum": lambda lanes, a, b: call("smaller_or_nan", a, b),
     "relu": lambda lanes, x: call("larger_or_nan", x, tirx.const(0.0, DTYPE)),
-    "exp": lambda lanes, x: call("expf", x),
+    **dict.fromkeys(("exp", "exp-of-negative"), _called("expf")),
     **{name: _called(f"{name}f") for name in ("log", "sin", "cos", "floor", "ceil")},
     "round": lambda lanes, x: call("rintf", x),
     "tanh": lambda lanes, x: call("tanhf", x),

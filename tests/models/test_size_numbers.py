@@ -1,0 +1,51 @@
+"""Numbers that a model computes of sizes change with them, and are refused where only a constant is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from graph_runs import assert_same, exported, imported, torch
+
+from dietcode.errors import ModelError
+
+L = torch.export.Dim("L", min=4, max=64)
+F = torch.nn.functional
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "quotient": lambda x: x * (1.0 / x.shape[0]),
+    "powers": lambda x: x * (x.shape[0] ** -0.5) + x.shape[0] ** 0.5,
+    "several": lambda x: x * ((x.shape[0] + 1) / 3 - 0.25 * x.shape[0]),
+    "filled": lambda x: torch.full((x.shape[0],), x.shape[0] * 0.5) + torch.scalar_tensor(x.shape[0] * 0.25),
+    "where": lambda x: x.masked_fill(x > 0, 1.0 / x.shape[0]),
+    "bounds": lambda x: x.clamp(min=-1.0, max=x.shape[0] / 70),
+    "scaled": lambda x: torch.add(x, x, alpha=1.0 / x.shape[0]),
+    "swapped": lambda x: torch.rsub(x, x + 1, alpha=1.0 / x.shape[0]),
+    "product": lambda x: torch.addmm(x, x, torch.ones(5, 5), beta=1.0 / x.shape[0], alpha=x.shape[0] / 2),
+}
+
+
+class _Model(torch.nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        """Return what the function does."""
+        return self.function(x)
+
+
+@pytest.mark.sampled(keep=4)
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_numbers_of_sizes(name: str) -> None:
+    model = _Model(FUNCTIONS[name])
+    program = exported(model, (torch.ones(9, 5),), ({0: L},))
+    graph, weights = imported(program)
+    for rows in (4, 9, 60):
+        assert_same(model, graph, weights, (torch.randn(rows, 5),))
+
+
+def test_where_only_constants_are_known() -> None:
+    program = exported(_Model(lambda x: F.leaky_relu(x, 1.0 / x.shape[0])), (torch.ones(9, 5),), ({0: L},))
+    with pytest.raises(ModelError, match=r"leaky_relu.*depends on sizes.*\(test_size_numbers.py:\d+\)"):
+        imported(program)
