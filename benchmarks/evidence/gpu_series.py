@@ -13,6 +13,7 @@ from benchmarks.evidence.shop import Row
 
 _NUM_POINTS = 8
 _UNNAMED = "not known"
+_ALONE = "metaschedule-alone"  # as benchmarks/gpu/compare.py has it
 
 
 def votes(device: Device, names: list[str]) -> Row | None:
@@ -128,7 +129,7 @@ def ours_complexity(data: Row) -> str:
     for row in data["workloads"]:
         secs = "" if row["wall_secs"] is None else f", {row['wall_secs']:.0f} s of measuring"
         parts.append(f"{row['workload']}: {row['num_kept']} kernels for {row['num_instances']} shapes{secs}")
-    return "; ".join(parts) + ". No shape was tuned alone on this device."
+    return "; ".join(parts) + ". No shape had a tuning run of its own on this device."
 
 
 def series(device: Device, names: list[str]) -> Row | None:
@@ -137,9 +138,17 @@ def series(device: Device, names: list[str]) -> Row | None:
     if row is None or not row["instances"]:
         return None
     others = list(dict.fromkeys(name for one in row["instances"] for name in one["others"]))
-    return {"workload": names[0], "others": others, "kappa": row.get("kappa")} | {
+    trials = max((row.get(_ALONE) or {"trials": {}})["trials"].values(), default=0)
+    return {"workload": names[0], "others": others, "kappa": row.get("kappa"), "trials": trials} | {
         key: row[key] for key in ("instances", "summary")
     }
+
+
+def title_of(name: str, data: Row) -> str:
+    """What a baseline is called in tables and plots."""
+    if name != _ALONE:
+        return name
+    return f"TVM MetaSchedule, this shape alone, {data['trials']} trials"
 
 
 def draw_series(axes: Any, data: Row) -> None:
@@ -148,7 +157,7 @@ def draw_series(axes: Any, data: Row) -> None:
     places = np.arange(len(rows))
     for name in data["others"]:
         rates = [row["others"].get(name) or np.nan for row in rows]
-        axis.plot(places, rates, ".-", label=name, linewidth=1)
+        axis.plot(places, rates, ".-", label=title_of(name, data), linewidth=1)
     axis.plot(places, [row["measured_gflops"] for row in rows], "o-", label="DietCode")
     axis.plot(places, [row["predicted_gflops"] for row in rows], "k_", markersize=9, label="predicted")
     shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 10)).astype(int))
@@ -160,7 +169,8 @@ def draw_series(axes: Any, data: Row) -> None:
 
 def table_series(data: Row) -> list[list[str]]:
     """A row an instance."""
-    lines = [["shape", "DietCode, GFLOP/s", "predicted", "micro-kernel", *data["others"]]]
+    titles = [title_of(name, data) for name in data["others"]]
+    lines = [["shape", "DietCode, GFLOP/s", "predicted", "micro-kernel", *titles]]
     for row in data["instances"]:
         rates = [row["others"].get(name) for name in data["others"]]
         first = [label(row["shape_vars"]), f"{row['measured_gflops']:.0f}", f"{row['predicted_gflops']:.0f}"]

@@ -1,4 +1,4 @@
-"""What micro-kernels are compared with: cuBLAS or cuDNN, torch.compile, Triton's autotuner.
+"""What micro-kernels are compared with: cuBLAS or cuDNN, MetaSchedule, torch.compile, Triton's autotuner.
 
 In float32 with TF32 off; in half precision as PyTorch has it by default: sums in float32, but that cuBLAS may
 add parts of a split reduction of float16 in float16.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from alone import AloneKernel
 from block_graph import attention_value
 from convolution import in_other_format
+from device import Driver
 from packed import Pack, reference
 
 _DENSE, _SCORES, _VALUES = "ab,cb->ac", "abc,adc->abd", "abc,acd->abd"
@@ -115,3 +117,56 @@ def triton(torch: Any, pack: Pack) -> Function | None:
         return matmul(torch, a, b if kind == _VALUES else b.transpose(1, 2))
 
     return call
+
+
+class ShapesAlone:
+    """TVM's MetaSchedule, each shape alone: the fastest of its trials at the shapes that have some.
+
+    Attributes
+    ----------
+    indices : set of int
+        Of the instances that it computes.
+    """
+
+    def __init__(self, torch: Any, pack: Pack) -> None:
+        self._torch, driver = torch, Driver()
+        self._kernels = {one["index"]: AloneKernel(driver, pack.files, one) for one in pack.facts["alone"]}
+        self.indices = set(self._kernels)
+        self._output, self._names = pack.facts["output"], sorted(pack.facts["alone"][0]["arguments"])
+        shapes = {index: pack.facts["instances"][index]["shapes"] for index in self.indices}
+        self._index_of = {self._key(own.__getitem__): index for index, own in shapes.items()}
+        self._bound: dict[tuple[int, ...], tuple[Any, Any]] = {}  # by the tensors' addresses
+        self._key_of_bound: Any = None
+
+    def _key(self, shape_of: Callable[[str], Any]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(shape_of(name)) for name in self._names)
+
+    def __call__(self, given: Mapping[str, Any]) -> Any:
+        """The output of one instance, in a tensor of its own for each set of operands."""
+        key = self._key(lambda name: given[name].shape)
+        address = tuple(given[name].data_ptr() for name in self._names)
+        if key != self._key_of_bound:
+            self._bound.clear()
+            self._key_of_bound = key
+        if address not in self._bound:
+            own = self._torch.empty_like(given[self._output])
+            tensors = {name: given[name] for name in self._names} | {self._output: own}
+            self._bound[address] = self._kernels[self._index_of[key]].bind(tensors), own
+        launch, own = self._bound[address]
+        launch(self._torch.cuda.current_stream().cuda_stream)
+        return own
+
+
+def shapes_alone(torch: Any, pack: Pack) -> ShapesAlone | None:
+    """`ShapesAlone`, where there are trials.
+
+    Raises
+    ------
+    ValueError
+        Trials were packed, and none of them could be timed.
+    """
+    if "alone_strategy" not in pack.facts:
+        return None
+    if not pack.facts["alone"]:
+        raise ValueError("none of its trials was timed, or none was right")
+    return ShapesAlone(torch, pack)

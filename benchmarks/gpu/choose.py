@@ -19,8 +19,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
+from alone import KERNELS, best_of_shapes, facts_of
 from lines import known_of, read_lines
-from packed import Pack
+from packed import KernelFiles, Pack
 
 from dietcode.cost_model.cuda.waves import CudaCounts, Spread, WaveLaw, fit_sweep
 from dietcode.dispatcher.orders import one_order
@@ -107,8 +108,13 @@ class FromCounts:
         return numbers, rule.predict(bindings), "rule"
 
 
-def write_chosen(pack: Pack, lines: list[dict[str, Any]], folder: Path) -> str:
+def write_chosen(pack: Pack, lines: list[dict[str, Any]], folder: Path, trials: Path | None = None) -> str:
     """Choose, and write the pack of what was chosen; returns a line that says what.
+
+    Parameters
+    ----------
+    trials : Path, optional
+        What `alone.py` wrote; the best of each shape is taken along.
 
     Raises
     ------
@@ -132,7 +138,12 @@ def write_chosen(pack: Pack, lines: list[dict[str, Any]], folder: Path) -> str:
         "flops": counts["flops"][rows].tolist(),
         "standing": f"measured on {device['name']}",
         "kappa": fitted.spread.kappa,
+        "alone": [],
     }
+    own = facts_of(pack.folder)
+    if own is not None:
+        best = best_of_shapes(own, read_lines(trials) if trials else [])
+        facts |= {"alone": best, "alone_strategy": own["strategy"]}
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -140,6 +151,10 @@ def write_chosen(pack: Pack, lines: list[dict[str, Any]], folder: Path) -> str:
         for candidate in facts["candidates"]:
             for ending in ("cubin", "cu"):
                 kernels.writestr(f"{candidate['file']}.{ending}", pack.file(f"{candidate['file']}.{ending}"))
+        if facts["alone"]:
+            files = KernelFiles(pack.folder, KERNELS, facts["arch"])
+            for name in (f"{one['file']}.{e}" for one in facts["alone"] for e in ("cubin", "cu")):
+                kernels.writestr(name, files.file(name))
     (part / "pack.json").write_text(json.dumps(facts, separators=(",", ":")) + "\n")
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)  # as a whole
@@ -153,12 +168,13 @@ def main() -> None:
     parser.add_argument("pack", type=Path)
     parser.add_argument("records", type=Path, help="what measure.py wrote")
     parser.add_argument("output", type=Path, help="a folder, which is replaced")
+    parser.add_argument("--alone", type=Path, help="what alone.py wrote")
     given = parser.parse_args()
     pack, lines = Pack(given.pack), read_lines(given.records)
     if not lines or lines[0]["workload"] != pack.facts["workload"]:
         raise SystemExit(f"{given.records}: holds no records of the workload of {given.pack}")
     try:
-        print(write_chosen(pack, lines, given.output))
+        print(write_chosen(pack, lines, given.output, given.alone))
     except TuningError as error:
         raise SystemExit(f"{given.records}: {error}") from error
 

@@ -9,24 +9,35 @@ comes last: all instances beside the library first, then beside torch.compile to
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import math
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import baselines
 from device import need_gpu, seconds_of
+from first_contact import state_of_gpu
 from machine import machine_facts
+from order import MOST_COMPARED, picked
 from packed import MicroKernel, Pack, Tensors, ready
 
+METASCHEDULE = "metaschedule-alone"
 # By what they cost: a library is there, torch.compile tunes itself once, Triton for each shape.
-_PASSES = (("cublas", "sdpa", "cudnn", "cudnn-other-format"), ("torch.compile",), ("triton",))
+_PASSES = (
+    ("cublas", "sdpa", "cudnn", "cudnn-other-format", METASCHEDULE),
+    ("torch.compile",),
+    ("triton",),
+)
+TOO_LONG = "took too long"
+BASELINE_SECS = 60.0  # of one baseline at one instance, compiling and tuning included
 _MAX_BEGUN = 2  # runs that may end before a baseline's first figure; after them it is left out
 _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
     "cublas": baselines.cublas,
@@ -35,6 +46,7 @@ _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
     "cudnn-other-format": baselines.cudnn_other_format,
     "torch.compile": baselines.compiled,
     "triton": baselines.triton,
+    METASCHEDULE: baselines.shapes_alone,
 }
 
 
@@ -56,10 +68,46 @@ def make_others(torch: Any, pack: Pack, without: Sequence[str]) -> tuple[dict[st
     return others, missing
 
 
+class TooLongError(BaseException):
+    """A baseline takes too long. No `Exception`: what compiles catches those and goes on."""
+
+
+@contextlib.contextmanager
+def within(secs: float) -> Iterator[None]:
+    """End what is done here after some seconds, again each second until it ends.
+
+    Raises
+    ------
+    TooLongError
+        It took longer. What never comes back to Python is ended with this process.
+    """
+
+    def end(*_: Any) -> None:
+        raise TooLongError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, secs, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def compare_one(
-    torch: Any, pack: Pack, kernels: list[MicroKernel], others: Mapping[str, Any], index: int
+    torch: Any,
+    pack: Pack,
+    kernels: list[MicroKernel],
+    others: Mapping[str, Any],
+    index: int,
+    begin: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
     """One instance; a baseline that fails is told with its reason, and has no seconds.
+
+    Parameters
+    ----------
+    begin : callable
+        Told the name of each baseline before it begins.
 
     Raises
     ------
@@ -87,14 +135,19 @@ def compare_one(
     }
     row["measured_gflops"] = facts["flops"][index] / seconds_of(torch, call, tensors.copies) / 1e9
     for name, other in others.items():
+        begin(name)
         try:
-            row["others_max_rel_error"][name] = tensors.error_of(torch, pack, other(tensors.sets[0]))
-            seconds = seconds_of(torch, lambda turn, other=other: other(tensors.sets[turn]), tensors.copies)
+            with within(BASELINE_SECS):
+                row["others_max_rel_error"][name] = tensors.error_of(torch, pack, other(tensors.sets[0]))
+                seconds = seconds_of(
+                    torch, lambda turn, other=other: other(tensors.sets[turn]), tensors.copies
+                )
             row["others"][name] = facts["flops"][index] / seconds / 1e9
-        except Exception as error:
+        except (Exception, TooLongError) as error:
             torch.cuda.synchronize()
             row["others"][name] = None
-            row.setdefault("failed", {})[name] = " ".join(str(error).split())[:200]
+            why = TOO_LONG if isinstance(error, TooLongError) else " ".join(str(error).split())[:200]
+            row.setdefault("failed", {})[name] = why
     return row
 
 
@@ -119,23 +172,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "num_instances": len(rows),
         "against": dict(against),
     }
-
-
-def picked(count: int, most: int) -> list[int]:
-    """Up to `most` of `count` instances, evenly spread: the last, the first, then the middle of others.
-
-    The last is the largest: what compiles for ranges of shapes tunes itself on what it sees first. The rest
-    is in such an order that those before any place in it are spread over all.
-    """
-    last = min(count, most) - 1
-    places = [last, 0] if last else [0]
-    gaps = [(0, last)]
-    for low, high in gaps:  # which grows
-        middle = (low + high) // 2
-        if middle > low:
-            places.append(middle)
-            gaps += [(low, middle), (middle, high)]
-    return [place if count <= most else round(place * (count - 1) / max(1, last)) for place in places]
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
@@ -164,6 +200,7 @@ class Comparison:
         self.wrong: list[str] = []
         self._wrong_at: set[int] = set()
         self.is_complete = False
+        self._running: dict[str, Any] | None = None
         self._begun: dict[str, int] = {}  # runs that began a baseline
         if path.is_file():
             before = json.loads(path.read_text())
@@ -180,8 +217,8 @@ class Comparison:
     def run(self, kernels: list[MicroKernel], order: Sequence[int], deadline: float) -> None:
         """Compare instances in this order, until all is done or time is up."""
         for number in range(len(_PASSES)):
-            names = [name for some in _PASSES[: number + 1] for name in some if name in self._others]
-            left = [i for i in order if not self._is_done(i, names)]
+            names = [name for some in _PASSES[: number + 1] for name in some]
+            left = [i for i in order if not self._is_done(i, self._of(names, i))]
             if number and left and order[0] not in {*left, *self._wrong_at}:
                 left.insert(0, order[0])  # what compiles for ranges sees the largest first in each process
             for index in left:
@@ -191,14 +228,16 @@ class Comparison:
                 for name in _PASSES[number] if index == left[0] else ():
                     self._begun[name] = self._begun.get(name, 0) + 1
                 self._write()
-                self._compare(kernels, {name: self._others[name] for name in names}, index)
+                self._compare(kernels, self._of(names, index), index)
                 self._write()
         self.is_complete = True
         self._write()
 
     def _compare(self, kernels: list[MicroKernel], others: Mapping[str, Any], index: int) -> None:
         try:
-            row = compare_one(self._torch, self._pack, kernels, others, index)
+            row = compare_one(
+                self._torch, self._pack, kernels, others, index, lambda name: self._begin(name, index)
+            )
         except WrongResultError as error:
             self.wrong.append(str(error))
             self._wrong_at.add(index)
@@ -206,15 +245,33 @@ class Comparison:
             print(error, flush=True)
             return
         self.rows[index] = row | {"index": index}
+        for name, why in row.get("failed", {}).items():
+            if why == TOO_LONG:  # and would at each of the others
+                del self._others[name]
+                place = f"{BASELINE_SECS:g} s at {row['shape_vars']}"
+                self._known["missing"][name] = f"took longer than {place}"
         print(json.dumps(self.rows[index]), flush=True)
 
-    def _is_done(self, index: int, names: Sequence[str]) -> bool:
+    def _of(self, names: Sequence[str], index: int) -> dict[str, Any]:
+        """Those baselines of some names that are there and compute an instance."""
+        found = {name: self._others[name] for name in names if name in self._others}
+        return {n: other for n, other in found.items() if index in getattr(other, "indices", (index,))}
+
+    def _begin(self, name: str, index: int) -> None:
+        """Write what costs most before it begins: what ends this process then is known."""
+        if name not in _PASSES[0]:
+            self._running = {"baseline": name, "index": index}
+            self._write()
+            self._running = None
+
+    def _is_done(self, index: int, names: Collection[str]) -> bool:
         row = self.rows.get(index)
         return index in self._wrong_at or (row is not None and set(names) <= set(row["others"]))
 
     def _write(self) -> None:
         rows = [self.rows[index] for index in sorted(self.rows)]
         facts = {"wrong": self.wrong, "begun": self._begun, "complete": self.is_complete}
+        facts["running"] = self._running
         write(self._path, self._known | facts | {"instances": rows, "summary": summary(rows)})
 
 
@@ -224,7 +281,7 @@ def main() -> None:
     parser.add_argument("pack", type=Path, help="the folder chosen/ that choose.py wrote")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--secs", type=float, default=420.0)
-    parser.add_argument("--most", type=int, default=32, help="instances, evenly spread")
+    parser.add_argument("--most", type=int, default=MOST_COMPARED, help="instances, evenly spread")
     parser.add_argument("--without", action="append", default=[], choices=sorted(_OTHERS))
     given = parser.parse_args()
     torch, pack = need_gpu(), Pack(given.pack)
@@ -245,6 +302,11 @@ def main() -> None:
         "tf32": matmul.allow_tf32,
         "fp16_reduced_precision": matmul.allow_fp16_reduced_precision_reduction,
         "missing": missing,
+        "gpu_state": state_of_gpu(),
+        METASCHEDULE: {
+            "strategy": pack.facts.get("alone_strategy"),
+            "trials": {str(one["index"]): one["num_trials"] for one in pack.facts.get("alone", [])},
+        },
     }
     comparison = Comparison(torch, pack, others, known, given.output)
     kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]

@@ -219,20 +219,20 @@ class Function:
         """Blocks that the GPU runs at a time, in whole clusters."""
         if self._cluster == 1:
             return self.resident_blocks(threads) * self._driver.attribute(_NUM_SMS)
-        config, count = self._config((self._cluster, 1), threads, None), ctypes.c_int()
+        config, count = self._config((self._cluster, 1, 1), (threads, 1, 1), None), ctypes.c_int()
         given = (ctypes.byref(count), self._handle, ctypes.byref(config))
         self._driver._call("cuOccupancyMaxActiveClusters", *given)
         return count.value * self._cluster
 
-    def _config(self, grid: Sequence[int], threads: int, stream: int | None) -> _Config:
+    def _config(self, grid: Sequence[int], threads: Sequence[int], stream: int | None) -> _Config:
         assert self._attribute is not None
-        shape = (*grid, 1, threads, 1, 1, self._shared_bytes)
+        shape = (*grid, *threads, self._shared_bytes)
         return _Config(*shape, stream, ctypes.pointer(self._attribute), 1)
 
     def bind(
         self,
         grid: Sequence[int],
-        threads: int,
+        threads: int | Sequence[int],
         values: Sequence[int],
         maps: Sequence[tuple[Mapping[str, Any], int]] = (),
     ) -> Callable[[int], None]:
@@ -240,8 +240,8 @@ class Function:
 
         Parameters
         ----------
-        grid : sequence of int
-            Blocks in x and y; of a persistent grid one for each tile.
+        grid, threads : sequence of int
+            Along x, y and z; those that are left out are 1. Of a persistent grid one block for each tile.
         values : sequence of int
             64-bit numbers and addresses.
         maps : sequence of (mapping, int)
@@ -250,12 +250,13 @@ class Function:
         kept: list[Any] = [ctypes.c_int64(value) for value in values]
         kept += [self._driver.tensor_map(one, address) for one, address in maps]
         addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
-        x, y = grid
+        x, y, z = [*grid, 1][:3]
+        of_block = [*([threads] if isinstance(threads, int) else threads), 1, 1][:3]
         if self._persistent:
-            x = min(x, self.blocks_at_a_time(threads))
+            x = min(x, self.blocks_at_a_time(math.prod(of_block)))
 
         def launch_with_attribute(stream: int, _kept: Any = kept) -> None:
-            config = self._config((x, y), threads, stream)
+            config = self._config((x, y, z), of_block, stream)
             self._driver._call("cuLaunchKernelEx", ctypes.byref(config), self._handle, addresses, None)
 
         def launch(stream: int, _kept: Any = kept) -> None:
@@ -264,10 +265,8 @@ class Function:
                 self._handle,
                 x,
                 y,
-                1,
-                threads,
-                1,
-                1,
+                z,
+                *of_block,
                 self._shared_bytes,
                 ctypes.c_void_p(stream),
                 addresses,

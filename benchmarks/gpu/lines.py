@@ -1,7 +1,8 @@
-"""Records as a GPU's machine reads them: lines of JSON, the last of which may be torn."""
+"""Records as a GPU's machine reads them: lines of JSON, the last of which may be torn; what a pack says."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -24,3 +25,11 @@ def drop_torn(path: Path) -> None:
 def known_of(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The last line of each micro-kernel, by its name."""
     return {line["name"]: line for line in lines if line.get("kind") == "micro_kernel"}
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What a pack says: as it was packed, or as it was chosen from."""
+    whole = folder / "pack.json.gz"
+    data = gzip.decompress(whole.read_bytes()) if whole.is_file() else (folder / "pack.json").read_bytes()
+    facts: dict[str, Any] = json.loads(data)
+    return facts

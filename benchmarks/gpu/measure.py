@@ -11,17 +11,14 @@ in another process.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import math
-import os
-import queue
-import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +27,9 @@ from device import Driver, GpuError, need_gpu, seconds_of
 from lines import drop_torn, known_of, read_lines
 from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
+from watching import HANG_SECS, LOST, end_if_lost, watch
 
 _MAX_SWEEP = 64
-_LOST = 75  # a child's status: the GPU's context is of no more use, and the last line says why
-_HANG_SECS = 90.0  # without a word of a child; to begin, or for one micro-kernel
 _MIN_GOOD = 16  # of so many first micro-kernels one must work
 NUM_BEST = 40
 """Micro-kernels that are timed at all points: those that are best at the first two."""
@@ -49,8 +45,16 @@ def device_facts(torch: Any, arch: str) -> dict[str, Any]:
     return facts | {"id": digest, "synthetic": False}
 
 
-def sweep(torch: Any, driver: Driver, pack: Pack, candidate: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of a candidate at 1 to 4 waves and more (paper, Figure 13), launches left out by graphs."""
+def sweep(
+    torch: Any, driver: Driver, pack: Pack, candidate: dict[str, Any], begin: Callable[[], None]
+) -> dict[str, Any]:
+    """Seconds of a candidate at 1 to 4 waves and more (paper, Figure 13), launches left out by graphs.
+
+    Parameters
+    ----------
+    begin : callable
+        Called before each grid.
+    """
     kernel = MicroKernel(driver, pack, candidate)
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     found: dict[str, Any] = {"micro_kernel": candidate["name"], "num_blocks": [], "secs": []}
@@ -58,6 +62,7 @@ def sweep(torch: Any, driver: Driver, pack: Pack, candidate: dict[str, Any]) -> 
     instances = pack.facts["sweep"]
     block = kernel.candidate["block"]
     for instance in instances[:: max(1, len(instances) // _MAX_SWEEP)]:
+        begin()
         tensors = Tensors(torch, pack, instance)
         call = kernel.bind(torch, tensors, "sweep")
         found["num_blocks"].append(kernel.candidate["grids"]["sweep"][instance["index"]]["grids"][block][0])
@@ -208,15 +213,16 @@ def work(folder: Path, output: Path, halfway: float, deadline: float) -> None:
             good = (n for n, c in enumerate(facts["candidates"]) if is_right(known.get(c["name"])))
             swept = next((n for n in good if "sweep" in facts["candidates"][n]["grids"]), None)
             if swept is not None and not is_swept:
-                print("at", swept, flush=True)
-                write({"kind": "calibration", **sweep(torch, driver, pack, facts["candidates"][swept])})
+                begin = functools.partial(print, "at", swept, flush=True)
+                found = sweep(torch, driver, pack, facts["candidates"][swept], begin)
+                write({"kind": "calibration", **found})
                 is_swept = True
-            found = next_of(known, facts, time.time() < halfway)
-            if found is None:
+            following = next_of(known, facts, time.time() < halfway)
+            if following is None:
                 break
             if len(known) >= _MIN_GOOD and not any(map(is_right, known.values())):
                 break
-            number, points = found
+            number, points = following
             candidate = facts["candidates"][number]
             print("at", number, flush=True)
             started = time.time()
@@ -246,41 +252,6 @@ def check_goes_on(
     for what, (own, asked) in pairs.items():
         if own != asked:
             raise SystemExit(f"{output}: of {what} {own}, not {asked}; give another -o, or remove it")
-
-
-def end_if_lost(torch: Any) -> None:
-    """End this process where a kernel took the GPU's context with it: nothing runs in that any more."""
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        os._exit(_LOST)  # what Python and PyTorch tidy up at their end would fail
-
-
-def watch(command: list[str], hang_secs: float = _HANG_SECS) -> tuple[int | None, int | None]:
-    """Run a child; its status, None where it said nothing for too long, and the last number it was at."""
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    said: queue.Queue[str | None] = queue.Queue()
-
-    def listen() -> None:
-        assert child.stdout is not None
-        with child.stdout as lines:
-            for line in lines:
-                said.put(line)
-        said.put(None)
-
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
-    number = None
-    try:
-        while (line := said.get(timeout=hang_secs)) is not None:
-            number = int(line.split()[1]) if line.startswith("at ") else number
-        return child.wait(timeout=hang_secs), number
-    except (queue.Empty, subprocess.TimeoutExpired):
-        child.kill()
-        child.wait()
-        return None, number
-    finally:
-        listener.join(hang_secs)
 
 
 def told(path: Path) -> tuple[int, str]:
@@ -324,8 +295,8 @@ def main() -> None:
         if number is None:
             raise SystemExit("the benchmark fails before its first micro-kernel; see above")
         drop_torn(given.output)
-        if status != _LOST:
-            why = f"ended with {status}" if status is not None else f"said nothing for {_HANG_SECS:g} s"
+        if status != LOST:
+            why = f"ended with {status}" if status is not None else f"said nothing for {HANG_SECS:g} s"
             line = line_of(pack.facts["candidates"][number]) | _FAILED | {"error": f"the process {why}"}
             with given.output.open("a") as stream:
                 stream.write(json.dumps(line, sort_keys=True) + "\n")

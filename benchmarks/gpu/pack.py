@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import zipfile
@@ -15,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.block_graph import OPERATORS
+from benchmarks.gpu.lines import read_facts
+from benchmarks.gpu.order import MOST_COMPARED, picked
+from benchmarks.gpu.shape_alone import NUM_SHAPES, can_be_alone, write_alone
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import DietCodeError
 from dietcode.search_space.attention.problem import AttentionProblem
@@ -39,7 +43,7 @@ from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/7"
+FORMAT = "dietcode-gpu-pack/8"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -341,7 +345,31 @@ def write_pack(
         "sweep": sweep,
         "candidates": candidates,
     }
-    (folder / "pack.json").write_text(json.dumps(pack, separators=(",", ":")) + "\n")
+    text = json.dumps(pack, separators=(",", ":"), default=_plain) + "\n"
+    (folder / "pack.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _plain(value: Any) -> int:
+    """What JSON has for NumPy's integers, which extents that were counted are.
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    if isinstance(value, np.integer):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
+
+
+def pack_alone(folder: Path, spec: Spec, target: CudaTarget, num_shapes: int, num_trials: int) -> None:
+    """Add MetaSchedule's kernels of the shapes that are compared first, where it has rules for them."""
+    problem = device_problem(problem_of(spec))
+    if not num_trials or not isinstance(problem, Problem) or not can_be_alone(problem):
+        return
+    instances = read_facts(folder)["instances"]
+    picks = [instances[index] for index in picked(len(instances), MOST_COMPARED)[:num_shapes]]
+    write_alone(folder, problem, target, picks, num_trials)
 
 
 def main() -> None:
@@ -351,6 +379,8 @@ def main() -> None:
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--most", type=int, default=400, help="micro-kernels")
     parser.add_argument("--samples", type=int, default=4, help="seeds from MetaSchedule")
+    parser.add_argument("--trials", type=int, default=0, help="of MetaSchedule for one shape alone")
+    parser.add_argument("--shapes", type=int, default=NUM_SHAPES, help="that it has trials for")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     try:
@@ -359,10 +389,11 @@ def main() -> None:
         tiles = candidates_of(problem, spec, target, given.most, given.samples)
         for line in write_pack(given.output, spec, target, tiles):
             print(line)
+        pack_alone(given.output, spec, target, given.shapes, given.trials)
     except (DietCodeError, ValueError) as error:
         raise SystemExit(str(error)) from error
     sizes = ", ".join(f"{p.name} {p.stat().st_size} bytes" for p in sorted(given.output.iterdir()))
-    packed = len(json.loads((given.output / "pack.json").read_text())["candidates"])
+    packed = len(read_facts(given.output)["candidates"])
     print(f"{given.output}: {packed} micro-kernels for {target.arch}; {sizes}")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 from block_graph import block_value
 from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
+from lines import read_facts
 
-FORMAT = "dietcode-gpu-pack/7"
+FORMAT = "dietcode-gpu-pack/8"
 _LAUNCHED = ("symbol", "shared_bytes", "overlaps", "cluster", "persistent")  # what `Module.function` is told
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -22,28 +22,24 @@ _ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the
 _MAX_ERROR = 1e-4  # of what is computed in float32, relative to the largest value
 
 
-class Pack:
-    """One workload: its instances, and micro-kernels with their machine code."""
+class KernelFiles:
+    """Machine code and text of kernels in one archive of a folder; what was compiled here comes first."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.facts: dict[str, Any] = json.loads((folder / "pack.json").read_text())
-        if self.facts["format"] != FORMAT:
-            raise SystemExit(f"{folder}: format {self.facts['format']}; this benchmark reads {FORMAT}")
-        self._kernels = zipfile.ZipFile(folder / "kernels.zip")
+    def __init__(self, folder: Path, name: str, arch: str) -> None:
+        self._folder, self._arch = folder, arch
+        self._kernels = zipfile.ZipFile(folder / name)
 
     def file(self, name: str) -> bytes:
-        """Machine code, or text, of a micro-kernel; what `compile_here` made comes first."""
-        own = self.folder / _LOCAL / name
+        """Machine code, or text, of a kernel."""
+        own = self._folder / _LOCAL / name
         return own.read_bytes() if own.is_file() else self._kernels.read(name)
 
-    @property
-    def max_error(self) -> float:
-        """Largest error against float64 of the same inputs, relative to the largest value."""
-        return _MAX_ERROR + _ROUNDING[self.facts["dtypes"][self.facts["output"]]]
+    def is_compiled_here(self, name: str) -> bool:
+        """Whether the machine code of a kernel is this machine's nvcc's."""
+        return (self._folder / _LOCAL / f"{name}.cubin").is_file()
 
-    def compile_here(self) -> None:
-        """Compile all by this machine's nvcc, where its driver is older than what was packed.
+    def compile_here(self, names: Iterable[str]) -> None:
+        """Compile kernels by this machine's nvcc, where its driver is older than what was packed.
 
         What an earlier run compiled stays, so that one that was ended is gone on with.
 
@@ -52,20 +48,49 @@ class Pack:
         GpuError
             There is no nvcc, or it refuses a text.
         """
-        folder = self.folder / _LOCAL
+        folder = self._folder / _LOCAL
         folder.mkdir(exist_ok=True)
-        names = [candidate["file"] for candidate in self.facts["candidates"]]
         texts = {name: self._kernels.read(f"{name}.cu").decode() for name in names}
 
         def compile_one(name: str) -> None:
             path = folder / f"{name}.cubin"
             if not path.exists():
                 part = path.with_suffix(".part")
-                part.write_bytes(compile_text(texts[name], self.facts["arch"]))
+                part.write_bytes(compile_text(texts[name], self._arch))
                 part.replace(path)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(compile_one, texts))
+
+
+class Pack:
+    """One workload: its instances, and micro-kernels with their machine code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, Any] = read_facts(folder)
+        if self.facts["format"] != FORMAT:
+            raise SystemExit(f"{folder}: format {self.facts['format']}; this benchmark reads {FORMAT}")
+        self.files = KernelFiles(folder, "kernels.zip", self.facts["arch"])
+
+    def file(self, name: str) -> bytes:
+        """Machine code, or text, of a micro-kernel; what `compile_here` made comes first."""
+        return self.files.file(name)
+
+    @property
+    def max_error(self) -> float:
+        """Largest error against float64 of the same inputs, relative to the largest value."""
+        return _MAX_ERROR + _ROUNDING[self.facts["dtypes"][self.facts["output"]]]
+
+    def compile_here(self) -> None:
+        """Compile all, see `KernelFiles.compile_here`.
+
+        Raises
+        ------
+        GpuError
+            There is no nvcc, or it refuses a text.
+        """
+        self.files.compile_here(candidate["file"] for candidate in self.facts["candidates"])
 
 
 def ready(pack: Pack) -> Driver:
@@ -78,13 +103,15 @@ def ready(pack: Pack) -> Driver:
     """
     try:
         driver = Driver()
-        first = f"{pack.facts['candidates'][0]['file']}.cubin"
+        first = pack.facts["candidates"][0]["file"]
         try:
-            driver.load(pack.file(first))
+            driver.load(pack.file(f"{first}.cubin"))
         except GpuError as error:
             print(f"{error}: compiling for this driver", flush=True)
+            pack.files.compile_here([first])
+            driver.load(pack.file(f"{first}.cubin"))  # before all others are compiled
+        if pack.files.is_compiled_here(first):
             pack.compile_here()
-            driver.load(pack.file(first))
     except GpuError as error:
         raise SystemExit(str(error)) from error
     return driver

@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device import need_gpu
+from first_contact import check, set_aside, state_of_gpu, use_caches
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -62,7 +63,19 @@ _LEAST_SECS = 40.0  # a workload with less is left to the next run
 _MEASURING = 0.5  # of a workload's share, at which measuring begins nothing new
 _LATE_SECS = 25.0  # what was begun by then may take; a step that takes longer is ended
 _CHOOSE_SECS = 120.0
-_RECORDS, _COMPARED, _PACK, _CHOSEN = "records.jsonl", "compared.json", "pack", "chosen"
+_RECORDS, _COMPARED, _PACK, _CHOSEN, _ALONE = (
+    "records.jsonl",
+    "compared.json",
+    "pack",
+    "chosen",
+    "alone.jsonl",
+)
+_ALONE_SHARE = (
+    0.15  # of a workload's share, for MetaSchedule's kernels of single shapes, where there are some
+)
+_ARCHIVE_BYTES = 16 << 20  # which a machine may not give back
+_MIB = 64  # that may be taken along: the working tree and the packs
+_SPARE_BYTES = 1 << 20
 
 
 def run(command: Sequence[str], limit: float | None) -> int | None:
@@ -86,12 +99,13 @@ def steps(pack: Path, results: Path, secs: Mapping[str, float]) -> dict[str, lis
     results : Path
         Its own folder, for what the steps make and read.
     secs : mapping of str to float
-        After how many seconds measuring and comparing begin nothing new.
+        After how many seconds measuring, trials of single shapes and comparing begin nothing new.
     """
-    records, chosen = str(results / _RECORDS), str(results / _CHOSEN)
+    records, alone, chosen = (str(results / name) for name in (_RECORDS, _ALONE, _CHOSEN))
     return {
         "measure": [f"{HERE}/measure.py", str(pack), "-o", records, "--secs", f"{secs['measure']:g}"],
-        "choose": [f"{HERE}/choose.py", str(pack), records, chosen],
+        "alone": [f"{HERE}/alone.py", str(pack), "-o", alone, "--secs", f"{secs['alone']:g}"],
+        "choose": [f"{HERE}/choose.py", str(pack), records, chosen, "--alone", alone],
         "compare": [
             f"{HERE}/compare.py", chosen, "-o", str(results / _COMPARED), "--secs", f"{secs['compare']:g}",
         ],
@@ -115,12 +129,14 @@ def run_workload(pack: Path, results: Path, share: float, end: float) -> str | N
         limit = min(secs + late_secs, end - time.monotonic())
         if limit <= 0:
             return f"{name}: time is up"
-        command = steps(pack, results, {"measure": secs, "compare": secs})[name]
+        command = steps(pack, results, dict.fromkeys(("measure", "alone", "compare"), secs))[name]
         status = run([sys.executable, *command], limit)
         return None if status == 0 else f"{name}: {f'ended with {status}' if status else f'{limit:.0f} s'}"
 
     if not (results / _CHOSEN).is_dir():
         problem = step("measure", _MEASURING * share, _LATE_SECS)  # what it wrote may do all the same
+        if (pack / "alone.json").is_file():  # it costs one baseline where it fails
+            problem = step("alone", _ALONE_SHARE * share, _LATE_SECS) or problem
         problem = step("choose", 0.0, _CHOOSE_SECS) or problem
         if not (results / _CHOSEN).is_dir():
             return problem
@@ -140,21 +156,34 @@ def compared(results: Path) -> dict[str, Any]:
     return known
 
 
+def is_done(known: Mapping[str, Any], device: str) -> bool:
+    """Whether a comparison on this GPU has all of its rows."""
+    return bool(known.get("complete")) and known["device"] == device
+
+
 def run_all(
     names: Sequence[str], folder: Path, results: Path, kept: Path, secs: float, archive: Path | None
 ) -> list[str]:
     """Run every workload that is packed and not done; returns a line for each that failed."""
     end = time.monotonic() + secs
-    device = need_gpu().cuda.get_device_properties(0).name
-    left, failed = [], []
+    torch = need_gpu()
+    device = torch.cuda.get_device_properties(0).name
+    check(torch, [path for name in names if (path := folder / name / _PACK).is_dir()], results)
+    use_caches(os.environ, folder / "caches")
+    print(f"{device}: {json.dumps(state_of_gpu())}", flush=True)
+    left: list[str] = []
+    failed: list[str] = []
     for name in names:
         own = folder_of(device, kept) / f"{name}.json"
         if own.is_file() and json.loads(own.read_text(encoding="utf-8")).get("complete", True):
             print(f"{name}: is in {own.parent}")
-        elif compared(results / name).get("complete"):
+        elif is_done(compared(results / name), device):
             print(f"{name}: is done")
         elif (folder / name / _PACK).is_dir():
             left.append(name)
+            aside = set_aside(results / name, folder / name / _PACK, device)
+            if aside is not None:
+                print(aside, flush=True)
     while left:
         seconds = end - time.monotonic()
         share = seconds * WORKLOADS.get(left[0], 1.0) / sum(WORKLOADS.get(name, 1.0) for name in left)
@@ -178,20 +207,30 @@ def line_of_results(name: str, known: Mapping[str, Any]) -> str:
     if mean is None or worst is None:
         return f"{name}: nothing is compared yet"
     whole = "all" if known.get("complete") else "a part"
+    if (running := known.get("running")) is not None:
+        whole += f"; ended in {running['baseline']}, at instance {running['index']}"
     return (
         f"{name}: {mean:.2f} in geometric mean, {worst:.2f} at worst, over {facts['num_instances']}; {whole}"
     )
 
 
 def write_archive(path: Path, results: Path, names: Sequence[str]) -> None:
-    """Write one file of all results, in the place of the last; ``tar xzf`` in a folder brings them back."""
+    """Write one file of all results, in the place of the last; ``tar xzf`` in a folder brings them back.
+
+    What was chosen is left out of what is done, since nothing goes on from it.
+    """
     part = path.with_name(f"{path.name}.part")
     with tarfile.open(part, "w:gz") as archive:
         for name in names:
-            for found in (results / name / one for one in (_RECORDS, _CHOSEN, _COMPARED)):
-                if found.exists():
+            is_whole = compared(results / name).get("complete")
+            for found in (results / name / one for one in (_RECORDS, _ALONE, _COMPARED, _CHOSEN)):
+                if found.exists() and not (is_whole and found.name == _CHOSEN):
                     archive.add(found, arcname=f"{name}/{found.name}")
     part.replace(path)
+    if path.stat().st_size > _ARCHIVE_BYTES:
+        print(
+            f"{path}: {path.stat().st_size >> 20} MiB; {_ARCHIVE_BYTES >> 20} MiB may be all that comes back"
+        )
 
 
 def keep(name: str, results: Path, kept: Path) -> Path:
@@ -217,18 +256,62 @@ def keep(name: str, results: Path, kept: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(results / _RECORDS, folder / f"{name}.jsonl")
     shutil.copyfile(results / _COMPARED, folder / f"{name}.json")
+    if (results / _ALONE).is_file():
+        shutil.copyfile(results / _ALONE, folder / f"{name}.alone")
     return folder
 
 
-def pack_all(names: Sequence[str], folder: Path, arch: str, most: int) -> list[str]:
-    """Pack every workload; returns a line for each that failed."""
+def pack_all(names: Sequence[str], folder: Path, arch: str, most: int, trials: int, limit: int) -> list[str]:
+    """Pack every workload; returns a line for each that failed, or that is too large with those before it."""
     failed = []
     for name in names:
         print(f"pack {name}", flush=True)
-        options = ["--arch", arch, "--most", str(most), "-o", str(folder / name / _PACK)]
+        options = ["--arch", arch, "--most", str(most), "--trials", str(trials)]
+        options += ["-o", str(folder / name / _PACK)]
         status = run([sys.executable, "-m", "benchmarks.gpu.pack", f"examples/{name}.yaml", *options], None)
         failed += [] if status == 0 else [f"{name} (ended with {status})"]
-    return failed
+    return failed + leave_out(folder, limit - tree_bytes() - _SPARE_BYTES)
+
+
+def tree_bytes() -> int:
+    """Bytes of the files that git knows, which are taken along too; 0 outside of a repository."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum((ROOT / name).stat().st_size for name in listed if name and (ROOT / name).is_file())
+
+
+def leave_out(folder: Path, limit: int) -> list[str]:
+    """Move the packs that are too many for a limit beside the folder, those that say least first.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes that all packs may have.
+
+    Returns
+    -------
+    list of str
+        A line for each that was moved.
+    """
+    order = {name: place for place, name in enumerate(WORKLOADS)}
+    found = sorted(folder.glob(f"*/{_PACK}"), key=lambda path: order.get(path.parent.name, len(order)))
+    total, moved = 0, []
+    for path in found:
+        own = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        print(f"{path.parent.name}: {own / 2**20:.1f} MiB")
+        if total + own <= limit:
+            total += own
+            continue
+        place = folder.with_name(f"{folder.name}-left-out") / path.parent.name / _PACK
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(place)
+        moved.append(f"{path.parent.name} (does not fit: {own / 2**20:.1f} MiB; moved to {place})")
+    print(f"{len(found) - len(moved)} packs, {total / 2**20:.1f} of {limit / 2**20:.1f} MiB beside the tree")
+    return moved
 
 
 def main() -> None:
@@ -242,6 +325,8 @@ def main() -> None:
     parser.add_argument("--archive", type=Path, help="run: one .tar.gz of all results, written as they come")
     parser.add_argument("--arch", default="sm_90a", help="pack: of the GPU")
     parser.add_argument("--most", type=int, default=200, help="pack: micro-kernels of a workload")
+    parser.add_argument("--trials", type=int, default=16, help="pack: of MetaSchedule for one shape alone")
+    parser.add_argument("--mib", type=float, default=_MIB, help="pack: of the tree and all packs together")
     parser.add_argument("--secs", type=float, default=SECS, help="run: all of its time")
     given = parser.parse_args()
     folder, results = (path.resolve() for path in (given.folder, given.results or given.folder))
@@ -251,7 +336,8 @@ def main() -> None:
             if compared(results / name):
                 print(f"{keep(name, results / name, given.kept)}: {name}")
     elif given.step == "pack":
-        failed = pack_all(given.names, folder, given.arch, given.most)
+        limit = int(given.mib * 2**20)
+        failed = pack_all(given.names, folder, given.arch, given.most, given.trials, limit)
     else:
         failed = run_all(given.names, folder, results, given.kept, given.secs, given.archive)
     if failed:

@@ -68,13 +68,17 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
-def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) -> bytes:
+def compile_cubin(
+    text: str, target: CudaTarget, *, reproducible: bool = False, max_secs: float = _TIMEOUT_SECS
+) -> bytes:
     """Compile a text to machine code for one architecture.
 
     Parameters
     ----------
     reproducible : bool
         Give the same bytes for the same text; takes a confined process of its own, and half a second.
+    max_secs : float
+        When that process is ended.
 
     Raises
     ------
@@ -83,9 +87,9 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
     CandidateError
         The text is refused; the first error is in the message. Or products on tensor cores were serialized.
     TuningError
-        The result is not machine code, or took longer than ten minutes.
+        The result is not machine code, or took longer than `max_secs`.
     """
-    cubin = _compile(text, target.arch, "CUBIN", reproducible)
+    cubin = _compile(text, target.arch, "CUBIN", reproducible, max_secs)
     check_machine_code(cubin, target.arch)
     return cubin
 
@@ -108,7 +112,7 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
+def _compile(text: str, arch: str, form: str, reproducible: bool, max_secs: float = _TIMEOUT_SECS) -> bytes:
     # Division and square roots stay exact, and nothing is flushed: results are compared with float64.
     flags = [f"--gpu-architecture={arch}", "--std=c++17"]
     flags += [f"--include-path={folder}" for folder in include_folders()]
@@ -120,11 +124,11 @@ def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
             input=json.dumps({"text": text, "flags": flags, "form": form}).encode(),
             capture_output=True,
             env=kept_environment(os.environ) | {"PYTHONHASHSEED": "0"},
-            timeout=_TIMEOUT_SECS,
+            timeout=max_secs,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise TuningError(f"nvrtc: {arch}: took longer than {_TIMEOUT_SECS:.0f} s") from error
+        raise TuningError(f"nvrtc: {arch}: took longer than {max_secs:.0f} s") from error
     if done.returncode == 0:
         return done.stdout
     try:

@@ -108,7 +108,10 @@ def pretend(torch: Any, kind: Any = None) -> Any:
         current_stream=_Stream,
         synchronize=lambda: None,
         _sleep=lambda cycles: None,
-        get_device_properties=lambda _: SimpleNamespace(name=NAME, multi_processor_count=NUM_SMS),
+        get_device_properties=lambda _: SimpleNamespace(
+            name=NAME, multi_processor_count=NUM_SMS, major=9, minor=0
+        ),
+        mem_get_info=lambda: (32 << 30, 80 << 30),
     )
 
     class Pretending:
@@ -122,7 +125,7 @@ def pretend(torch: Any, kind: Any = None) -> Any:
             made = torch.randn(shape, dtype=dtype, generator=generator)
             return made if kind is None else made.as_subclass(kind)
 
-        def empty(self, shape: Any, dtype: Any, device: str) -> Any:
+        def empty(self, shape: Any, dtype: Any, device: Any) -> Any:
             return torch.empty(shape, dtype=dtype)
 
         def Generator(self, device: str) -> Any:  # noqa: N802 - as torch has it

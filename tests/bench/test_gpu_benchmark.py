@@ -67,6 +67,7 @@ def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=2), "hardware"),
         (CudaMicroKernel(64, 32, 64, 32, 32, stages=3, unit="wgmma"), "hardware"),
         (CudaMicroKernel(64, 40, 64, 40, 32, stages=3, unit="tma"), "hardware"),
+        (CudaMicroKernel(64, 40, 64, 40, 32, stages=2, unit="tma", tails="global"), "hardware"),
     ]
     assert list(write_pack(folder, spec, target, tiles)) == []
     return folder
@@ -84,7 +85,9 @@ def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_what_was_packed_can_be_run(packed: Path) -> None:
-    facts = json.loads((packed / "pack.json").read_text())
+    from lines import read_facts
+
+    facts = read_facts(packed)
     assert facts["dtypes"] == {"Q": "float32", "K": "float32", "S": "float32"}
     assert facts["commit"] is None or len(facts["commit"].removesuffix("+")) == 40
     assert len(facts["instances"]) == 40
@@ -141,7 +144,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_packed_kernels_compute_in_half_precision(number: int, half_packed: Path) -> None:
     """Inputs are rounded before anything is compared; how far it may be off depends on the output's dtype."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))

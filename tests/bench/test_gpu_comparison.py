@@ -37,7 +37,7 @@ def test_baselines_compute_the_workload(einsum: str, shapes: Any) -> None:
 
 
 def test_instances_are_compared_from_the_largest_on() -> None:
-    from compare import picked
+    from order import picked
 
     assert picked(1, 32) == [0]
     assert picked(5, 32) == [4, 0, 2, 1, 3]
@@ -53,7 +53,9 @@ def test_results_are_kept_by_device(tmp_path: Path) -> None:
 
     assert list(WORKLOADS)[:3] == ["bert-dense", "bert-bmm-qk", "bert-dense-fp16"]
     assert all((ROOT / "examples" / f"{name}.yaml").is_file() for name in WORKLOADS)
-    for command in steps(tmp_path / "pack", tmp_path, {"measure": 1.0, "compare": 1.0}).values():
+    for command in steps(
+        tmp_path / "pack", tmp_path, dict.fromkeys(("measure", "alone", "compare"), 1.0)
+    ).values():
         text = Path(command[0]).read_text()
         assert all(f'"{option}"' in text for option in command if option.startswith("--"))
     results, kept = tmp_path / "results", tmp_path / "kept"

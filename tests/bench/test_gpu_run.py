@@ -181,7 +181,7 @@ def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_kill
 
     place = keep("small-dense", results / "small-dense", kept)
     again = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
-    assert again.stdout.splitlines() == [f"small-dense: is in {place}", "two: is done", "half: is done"]
+    assert again.stdout.splitlines()[-3:] == [f"small-dense: is in {place}", "two: is done", "half: is done"]
     assert lines_of(records) == after
 
 

@@ -92,8 +92,8 @@ def emulated_gpu() -> Iterator[pytest.MonkeyPatch]:
     load_driver()
     compile_real = nvrtc._compile
 
-    def compile_both(text: str, arch: str, form: str, reproducible: bool) -> bytes:
-        code = compile_real(text, arch, form, reproducible)
+    def compile_both(text: str, arch: str, form: str, reproducible: bool, *more: float) -> bytes:
+        code = compile_real(text, arch, form, reproducible, *more)
         if form == "CUBIN":
             emulate(code, text)
         return code
