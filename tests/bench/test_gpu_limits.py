@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +130,53 @@ def test_a_compiler_that_fails_costs_its_rows_alone(
     else:
         assert failed == ["took too long"]  # once: it is not asked again
         assert found["missing"]["torch.compile"].startswith("took longer than 20 s at {'T': 12")
+
+
+@needs_nvrtc
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@pytest.mark.long
+@pytest.mark.parametrize("hanging", ["compare", "measure"])
+def test_the_command_ends_in_time_whatever_is_running(
+    hanging: str, borrowed: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    """A compiler, or a kernel, that does not come back within the whole run: what was known is there."""
+    folder, environment = borrowed
+    results, secs = tmp_path / "out", 90.0
+    if hanging == "compare":  # with its choice at hand
+        from sequence import steps
+
+        (results / "plain").mkdir(parents=True)
+        ahead = steps(
+            folder / "plain" / "pack", results / "plain", {"measure": 3000, "alone": 1, "compare": 1}
+        )
+        for name in ("measure", "choose"):
+            subprocess.run([sys.executable, *ahead[name]], env=environment, check=True, capture_output=True)
+    names_of = {"compare": "plain", "measure": "plain two"}
+    hangs = {"compare": {"BORROWED_COMPILER": "hangs"}, "measure": {"BORROWED_LAUNCHES": "3"}}[hanging]
+    started = time.monotonic()
+    done = subprocess.run(
+        command(folder, results, secs, late=1.0, baseline=3000.0, most=names_of[hanging]),
+        env=environment | hangs,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert time.monotonic() - started < secs + 20.0
+    assert done.returncode == 1 and f"failed: plain ({hanging if hanging == 'compare' else ''}" in done.stderr
+    said = [line.split(":")[0] for line in done.stdout.splitlines() if re.search(r": \d+ s$", line)]
+    assert said[0] == "plain"  # what was named first comes first
+    for path in results.glob("*/*.jsonl"):
+        assert all(json.loads(line) for line in path.read_text().split("\n")[:-1])
+    with tarfile.open(results / "out.tar.gz") as archive:
+        names = archive.getnames()
+    if hanging == "measure":
+        assert "plain: nothing is compared yet" in done.stdout and not any("compared" in n for n in names)
+        return
+    assert "plain/compared.json" in names and "plain/chosen" in names
+    found = compared(results, "plain")
+    assert not found["complete"] and found["running"] == {"baseline": "torch.compile", "index": 23}
+    assert found["instances"] and all(row["others"]["cublas"] for row in found["instances"])
+    assert "; ended in torch.compile, at instance 23" in done.stdout
 
 
 def test_packs_that_are_too_many_are_left_out_the_least_telling_first(
