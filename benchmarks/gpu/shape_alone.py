@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import json
 import re
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,7 @@ STRATEGY = "MetaSchedule, random replays of its sketches, nothing learnt from th
 NUM_SHAPES = 6
 _DTYPES = ("float32", "float16")  # those that MetaSchedule's rules for CUDA have units for
 _DRAWS_PER_TRIAL = 3  # at most: what does not compile, or spills, is no trial
+_SHAPE_SECS = 300.0  # of proposals for one shape: MetaSchedule refuses most of what it draws for some
 _COMPILE_SECS = 120.0  # of one text: what is unrolled without an end takes minutes, and is no trial
 _FRAGMENT, _SCOPE = 16, "shared.dyn"
 _LAUNCH = "tirx.kernel_launch_params"
@@ -172,7 +175,7 @@ def proposals(problem: Problem, extents: Mapping[str, int], target: CudaTarget, 
         context.notify_runner_results(found, [ms.runner.RunnerResult([1.0], None) for _ in found])
 
 
-_PER_ROUND, _ENDLESS, _MAX_FAILURES = 8, 1 << 20, 200
+_PER_ROUND, _ENDLESS, _MAX_FAILURES = 1, 1 << 20, 200  # one at a time, so that a time limit is looked at
 
 
 def _no_model() -> Any:
@@ -235,7 +238,11 @@ def _first_line(error: Exception) -> str:
 def trials_of(
     problem: Problem, extents: Mapping[str, int], target: CudaTarget, num_trials: int, seed: int
 ) -> tuple[list[tuple[Kernel, bytes]], dict[str, int]]:
-    """Proposals of one shape that compile and do not spill, each text once; and why others are left out."""
+    """Proposals of one shape that compile and do not spill, each text once; and why others are left out.
+
+    They are fewer where MetaSchedule takes too long to find that many.
+    """
+    until = time.monotonic() + _SHAPE_SECS
     kept: dict[str, tuple[Kernel, bytes]] = {}
     lost: dict[str, int] = {}
 
@@ -253,8 +260,9 @@ def trials_of(
     drawn, names = proposals(problem, extents, target, seed), sorted([*problem.inputs, problem.output])
     for _ in range(_DRAWS_PER_TRIAL):
         batch: dict[str, Kernel] = {}
-        for schedule in (next(drawn, None) for _ in range(num_trials - len(kept))):
-            if schedule is None:
+        for schedule in itertools.islice(drawn, num_trials - len(kept)):
+            if time.monotonic() > until:
+                lose(f"no time was left of {_SHAPE_SECS:.0f} s")
                 break
             try:
                 kernel = lowered(schedule, target)
@@ -272,7 +280,7 @@ def trials_of(
                     lose(result)
                 else:
                     kept[result[0].text] = result
-        if len(kept) >= num_trials:
+        if len(kept) >= num_trials or time.monotonic() > until:
             break
     return list(kept.values()), lost
 
