@@ -30,7 +30,8 @@ def test_a_situation_is_measured(situation: str, monkeypatch: pytest.MonkeyPatch
     if ROUNDS[situation] is not bursts:  # of which few may be short enough to be counted
         monkeypatch.setattr("benchmarks.company_rounds._SLICES", 1)  # each waits until threads sleep
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
-    assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER)}
+    reading = {"partner_reading"} if situation in {"torch", *LONG} else set()
+    assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER), *reading}
     assert all(value > 0 for value in row.values())
     wanted = bars(situation, 70)
     line = told(row | {"situation": situation, "size": 70, "bars": [bar.told(row) for bar in wanted]})

@@ -19,6 +19,13 @@ from dietcode.errors import ShapeError, TensorError
 
 torch = pytest.importorskip("torch", reason=of_extra("bench"))
 
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """PyTorch compiles a function of a process eight times at most, for all tests together."""
+    torch._dynamo.reset()
+
+
 LONG_ROWS = json.dumps(
     spec_data("long-rows", shape_vars={"M": {"min": 1, "max": 700}}, dims={"m": "M", "n": 100, "k": 37})
 )

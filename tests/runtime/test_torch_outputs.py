@@ -16,6 +16,13 @@ from dietcode.errors import TensorError
 
 torch = pytest.importorskip("torch", reason=of_extra("bench"))
 
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """PyTorch compiles a function of a process eight times at most, for all tests together."""
+    torch._dynamo.reset()
+
+
 SEVERAL = json.dumps(
     block_data(
         "several",

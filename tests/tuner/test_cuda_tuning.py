@@ -308,9 +308,9 @@ def test_a_library_that_is_wrong_is_not_written(
 
     compile_right = nvrtc._compile
 
-    def compile_wrong(text: str, arch: str, form: str, reproducible: bool) -> bytes:
+    def compile_wrong(text: str, arch: str, form: str, reproducible: bool, *more: float) -> bytes:
         # What the library holds is compiled anew, other than what was measured.
-        code = compile_right(f"// another\n{text}", arch, form, reproducible)
+        code = compile_right(f"// another\n{text}", arch, form, reproducible, *more)
         if form == "CUBIN":
             names = [name for name in text.split() if name.startswith("micro_kernel_")]
             bodies = "".join(f"void call_{name.partition('(')[0]}() {{}}\n" for name in dict.fromkeys(names))

@@ -44,7 +44,7 @@ def tile_in_group(index: Any, row_tiles: Any, column_tiles: Any) -> tuple[Any, A
     )
 
 
-class Tile(NamedTuple):
+class OutputTile(NamedTuple):
     """Where a tile of the output is, int64 expressions, and whether it exists: None where it does."""
 
     batch: Any
@@ -78,7 +78,7 @@ class TileOrder:
         """Blocks that the grid would have with one for each tile, int32."""
         return narrow(as_int64(self.grid.blocks))
 
-    def locate(self, index: Any) -> Tile:
+    def locate(self, index: Any) -> OutputTile:
         """Return the tile of a block of such a grid, by its index, int32."""
         own, grid = self.micro_kernel, self.grid
         counts = in_clusters(grid.row_tiles, grid.column_tiles, own, self.ops)
@@ -87,7 +87,7 @@ class TileOrder:
         tile_of = tile_in_group if own.is_tensor else tile_in_row
         if own.cluster == 1:
             batch, row_tile, column_tile = tile_of(index, down, across)
-            return Tile(wide(batch), wide(row_tile) * own.rows, wide(column_tile) * own.columns, None)
+            return OutputTile(wide(batch), wide(row_tile) * own.rows, wide(column_tile) * own.columns, None)
         number = once("cluster", tirx.truncdiv(index, own.cluster))
         batch, row_tile, column_tile = tile_of(number, down, across)
         rank = once("rank", tirx.truncmod(index, own.cluster))
@@ -97,4 +97,4 @@ class TileOrder:
         if self.factors[axis] % (own.cluster * extent):
             exists = tiles[axis] < narrow(as_int64((grid.row_tiles, grid.column_tiles)[axis]))
         first_row, first_column = wide(tiles[0]) * own.rows, wide(tiles[1]) * own.columns
-        return Tile(wide(batch), first_row, first_column, exists)
+        return OutputTile(wide(batch), first_row, first_column, exists)
