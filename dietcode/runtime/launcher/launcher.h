@@ -35,6 +35,7 @@ typedef struct Job {
   /* of the pool */
   int limit;                    /* of running threads, up to which a worker may join */
   int num_threads;              /* of those that may run this job */
+  int is_shared;                /* whether another call was in flight */
   _Atomic uint32_t attached;    /* workers that may still look at this job */
   struct Job *next;
   atomic_uchar claimed[MAX_THREADS];

@@ -97,7 +97,7 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host, int is_cold
   int64_t now = now_nsecs(), nsecs = now - job->posted;
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own, 1);
-  if (is_cold) return now;
+  if (is_cold || job->is_shared) return now; /* what a call takes from another is no loss */
   note_several(timing, on_host ? &timing->on_host : &timing->in_pool, nsecs, job->posted);
   if (timing->alone != INT64_MAX) note_loss(on_host ? &host_losses : &pool_losses, now, nsecs - timing->alone);
   return now;

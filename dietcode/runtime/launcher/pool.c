@@ -181,6 +181,7 @@ void run_in_pool(Job *job) {
     if (running == 1) leave_out_cpu(sched_getcpu());
     start_workers(helpers);
   }
+  job->is_shared = jobs != NULL;
   job->next = jobs;
   jobs = job;
   unlock_and_wake(helpers < 2 ? helpers : 2); /* who wake the others */
@@ -189,6 +190,7 @@ void run_in_pool(Job *job) {
   Job **link = &jobs;
   while (*link != job) link = &(*link)->next;
   *link = job->next;
+  if (jobs) job->is_shared = 1;
   running--;
   last_end = job->caller_done;
   unlock_and_wake(next_job() ? 1 : 0); /* another call's, for which there was no core */
