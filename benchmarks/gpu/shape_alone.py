@@ -175,7 +175,7 @@ def proposals(problem: Problem, extents: Mapping[str, int], target: CudaTarget, 
         context.notify_runner_results(found, [ms.runner.RunnerResult([1.0], None) for _ in found])
 
 
-_PER_ROUND, _ENDLESS, _MAX_FAILURES = 1, 1 << 20, 200  # one at a time, so that a time limit is looked at
+_PER_ROUND, _ENDLESS, _MAX_FAILURES = 8, 1 << 20, 200
 
 
 def _no_model() -> Any:
