@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from dietcode.target.nvrtc import missing_packages
@@ -22,3 +24,6 @@ def extra_of(reason: str) -> str | None:
 
 
 needs_nvrtc = pytest.mark.skipif(bool(missing_packages()), reason=of_extra("cuda"))
+needs_emulated_driver = pytest.mark.skipif(
+    sys.platform != "linux", reason="the emulated driver is a library of Linux"
+)

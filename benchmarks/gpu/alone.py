@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from device import Driver, GpuError, need_gpu, seconds_of
 from lines import drop_torn, read_lines
 from packed import KernelFiles, Pack, Tensors, ready
-from watching import HANG_SECS, LOST, end_if_lost, watch
+from watching import end_if_lost, run_until
 
 NUM_FINALS, FINAL_READINGS = 3, 5
 _FIRST_SHARE = 0.75  # of the time, after which what was timed once is all that finals choose from
@@ -194,21 +194,16 @@ def main() -> None:
     header = {"format": "dietcode-alone/1", "device": device, "commit": pack.facts["commit"]}
     check_header(given.output, header | {"workload": pack.facts["workload"], "trials": len(facts["trials"])})
     started = time.time()
-    until = [str(started + _FIRST_SHARE * given.secs), str(started + given.secs)]
-    while time.time() < started + given.secs:
-        command = [sys.executable, __file__, str(given.pack), "-o", str(given.output), "--until", *until]
-        status, number = watch(command)
-        if status == 0:
-            break
-        if number is None:
-            raise SystemExit("MetaSchedule's kernels fail before the first of them; see above")
-        drop_torn(given.output)
-        if status != LOST:
-            why = f"ended with {status}" if status is not None else f"said nothing for {HANG_SECS:g} s"
-            line = {"kind": "trial", "number": number, "index": facts["trials"][number]["index"]}
-            line |= {"readings": FINAL_READINGS, "secs": None, "error": f"the process {why}"}
-            with given.output.open("a") as stream:
-                stream.write(json.dumps(line, sort_keys=True) + "\n")
+    halfway, deadline = started + _FIRST_SHARE * given.secs, started + given.secs
+    command = [sys.executable, __file__, str(given.pack), "-o", str(given.output)]
+    command += ["--until", str(halfway), str(deadline)]
+
+    def failed(number: int) -> dict[str, Any]:
+        line = {"kind": "trial", "number": number, "index": facts["trials"][number]["index"]}
+        return line | {"readings": FINAL_READINGS, "secs": None}
+
+    begun = "MetaSchedule's kernels fail before the first of them"
+    run_until(deadline, command, given.output, failed, begun)
     known = known_trials(read_lines(given.output))
     right = sum(line["error"] is None for line in known.values())
     print(f"{given.output}: {right} of {len(known)} trials of {len(facts['trials'])} are right")

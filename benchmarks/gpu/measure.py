@@ -27,7 +27,7 @@ from device import Driver, GpuError, need_gpu, seconds_of
 from lines import drop_torn, known_of, read_lines
 from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
-from watching import HANG_SECS, LOST, end_if_lost, watch
+from watching import end_if_lost, run_until
 
 _MAX_SWEEP = 64
 _MIN_GOOD = 16  # of so many first micro-kernels one must work
@@ -287,19 +287,14 @@ def main() -> None:
     drop_torn(given.output)
     started = time.time()
     halfway, deadline = started + _FIRST_SHARE * given.secs, started + given.secs
-    while time.time() < deadline:
-        command = [sys.executable, __file__, str(given.pack), "-o", str(given.output)]
-        status, number = watch([*command, "--until", str(halfway), str(deadline)])
-        if status == 0:
-            break
-        if number is None:
-            raise SystemExit("the benchmark fails before its first micro-kernel; see above")
-        drop_torn(given.output)
-        if status != LOST:
-            why = f"ended with {status}" if status is not None else f"said nothing for {HANG_SECS:g} s"
-            line = line_of(pack.facts["candidates"][number]) | _FAILED | {"error": f"the process {why}"}
-            with given.output.open("a") as stream:
-                stream.write(json.dumps(line, sort_keys=True) + "\n")
+    command = [sys.executable, __file__, str(given.pack), "-o", str(given.output)]
+    command += ["--until", str(halfway), str(deadline)]
+
+    def failed(number: int) -> dict[str, Any]:
+        return line_of(pack.facts["candidates"][number]) | _FAILED
+
+    begun = "the benchmark fails before its first micro-kernel"
+    run_until(deadline, command, given.output, failed, begun)
     num_good, text = told(given.output)
     print(f"{given.output}: {text}")
     if not num_good:

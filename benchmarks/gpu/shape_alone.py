@@ -9,11 +9,9 @@ which are MetaSchedule's replays of its sketches with decisions drawn at random.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import json
 import re
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from dietcode.errors import DietCodeError
 from dietcode.search_space.problem import AnyProblem, Problem
@@ -37,7 +34,7 @@ _DTYPES = ("float32", "float16")  # those that MetaSchedule's rules for CUDA hav
 _DRAWS_PER_TRIAL = 3  # at most: what does not compile, or spills, is no trial
 _SHAPE_SECS = 300.0  # of proposals for one shape: MetaSchedule refuses most of what it draws for some
 _COMPILE_SECS = 120.0  # of one text: what is unrolled without an end takes minutes, and is no trial
-_FRAGMENT, _SCOPE = 16, "shared.dyn"
+_SCOPE = "shared.dyn"
 _LAUNCH = "tirx.kernel_launch_params"
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 
@@ -102,39 +99,14 @@ def product(problem: Problem, extents: Mapping[str, int]) -> Any:
 
 @functools.cache
 def _tensor_core_rule() -> Any:
-    """The rule of TVM's defaults for tensor cores with sums in float32, and the intrinsics that it names.
-
-    Its module parses a hundred intrinsics as it is imported, which takes minutes where the processor is
-    busy; it is imported without that, and those that are needed are registered.
-    """
-    from tvm.s_tir import TensorIntrin
+    """The rule of TVM's defaults for tensor cores, with sums in float32."""
     from tvm.s_tir import meta_schedule as ms
-    from tvm.script import tirx
 
-    path = "tvm.s_tir.tensor_intrin.cuda"
-    sys.modules.pop(path, None)
-    nothing = staticmethod(lambda *_, **__: None)
-    with (
-        mock.patch.object(tirx, "prim_func", lambda *_, **__: lambda function: function),
-        mock.patch.object(TensorIntrin, "register", nothing),
-    ):
-        cuda = importlib.import_module(path)
-    shape, groups = (_FRAGMENT,) * 3, []
-    for is_transposed in (False, True):
-        group = cuda.get_wmma_intrin_group(_SCOPE, _SCOPE, "float16", "float32", is_transposed)
-        made = {
-            "init": cuda.get_wmma_fill_intrin(*shape, "float32"),
-            "load_a": cuda.get_wmma_load_intrin(*shape, "float16", _SCOPE, False, False),
-            "load_b": cuda.get_wmma_load_intrin(*shape, "float16", _SCOPE, True, is_transposed),
-            "compute": cuda.get_wmma_sync_intrin(*shape, "float16", "float32", is_transposed),
-            "store": cuda.get_wmma_store_intrin(*shape, "float32", _SCOPE),
-        }
-        for part, name in group.items():
-            TensorIntrin.register(name, *made[part], override=True)
-        groups.append(group)
+    from dietcode.search_space.cuda.metaschedule import tensor_intrinsics
+
     reuse = ms.schedule_rule.ReuseType
     return ms.schedule_rule.MultiLevelTilingTensorCore(
-        intrin_groups=groups,
+        intrin_groups=tensor_intrinsics(False, True),
         structure="SSSRRSRS",
         tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
         max_innermost_factor=4,

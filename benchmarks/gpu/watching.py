@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import subprocess
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from lines import drop_torn
 
 LOST = 75  # a child's status: the GPU's context is of no more use, and the last line says why
 BEGIN_SECS = 90.0  # without a word of a child that begins
@@ -19,6 +25,37 @@ def end_if_lost(torch: Any) -> None:
         torch.cuda.synchronize()
     except RuntimeError:
         os._exit(LOST)  # what Python and PyTorch tidy up at their end would fail
+
+
+def run_until(
+    deadline: float, command: list[str], output: Path, failed: Callable[[int], dict[str, Any]], begun: str
+) -> None:
+    """Run children that go on from each other until one has done all, or time is up.
+
+    Parameters
+    ----------
+    deadline : float
+        As of `time.time`.
+    output : Path
+        Lines of JSON, which children add to.
+    failed : callable
+        The line of the number that a child ended at; why is added.
+    begun : str
+        What the children begin with, for the message where they do not come that far.
+    """
+    while time.time() < deadline:
+        status, number = watch(command)
+        if status == 0:
+            return
+        if number is None:
+            raise SystemExit(f"{begun}; see above")
+        drop_torn(output)
+        if status != LOST:
+            why = f"ended with {status}" if status is not None else f"said nothing for {HANG_SECS:g} s"
+            with output.open("a") as stream:
+                stream.write(
+                    json.dumps(failed(number) | {"error": f"the process {why}"}, sort_keys=True) + "\n"
+                )
 
 
 def watch(

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from needs import needs_nvrtc, of_extra
+from needs import needs_emulated_driver, needs_nvrtc, of_extra
 
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "benchmarks" / "gpu"
@@ -68,7 +68,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 @needs_nvrtc
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@needs_emulated_driver
 def test_trials_are_timed_once_and_the_best_again_through_a_kill(
     packed: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

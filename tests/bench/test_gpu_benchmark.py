@@ -199,7 +199,7 @@ print("at 4", flush=True)
     [("", (0, 4)), ("os._exit(75)", (75, 4)), ("os.abort()", (-6, 4)), ("time.sleep(60)", (None, 4))],
 )
 def test_a_child_that_does_not_come_back_is_ended(end: str, expected: tuple[int | None, int]) -> None:
-    from measure import watch
+    from watching import watch
 
     assert watch([sys.executable, "-c", CHILD.format(end)], hang_secs=1.5) == expected
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from needs import needs_nvrtc, of_extra
+from needs import needs_emulated_driver, needs_nvrtc, of_extra
 
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "benchmarks" / "gpu"
@@ -79,7 +79,7 @@ def compared(results: Path, name: str) -> dict[str, Any]:
 
 
 @needs_nvrtc
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@needs_emulated_driver
 @pytest.mark.parametrize("compiler", ["triton", "torch.compile"])
 def test_others_compilers_and_metaschedule_are_compared_by_the_one_command(
     compiler: str, borrowed: tuple[Path, dict[str, str]], tmp_path: Path
@@ -110,7 +110,7 @@ def test_others_compilers_and_metaschedule_are_compared_by_the_one_command(
 
 
 @needs_nvrtc
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@needs_emulated_driver
 @pytest.mark.parametrize("compiler", ["raises", "hangs"])
 def test_a_compiler_that_fails_costs_its_rows_alone(
     compiler: str, borrowed: tuple[Path, dict[str, str]], tmp_path: Path
@@ -133,7 +133,7 @@ def test_a_compiler_that_fails_costs_its_rows_alone(
 
 
 @needs_nvrtc
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@needs_emulated_driver
 @pytest.mark.long
 @pytest.mark.parametrize("hanging", ["compare", "measure"])
 def test_the_command_ends_in_time_whatever_is_running(

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from child_processes import gone
-from needs import needs_nvrtc, of_extra
+from needs import needs_emulated_driver, needs_nvrtc, of_extra
 
 from benchmarks.gpu.pack import write_pack
 from dietcode.cost_model.cuda.fitting import fit_cuda
@@ -131,7 +131,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 @needs_nvrtc
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulated driver is a library of Linux")
+@needs_emulated_driver
 def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_killed(
     borrowed: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -135,7 +135,7 @@ def _tiling(unit: str) -> Any:
             reuse_write=reuse("must", _REGISTERS_AT, "local"),
         )
     return ms.schedule_rule.MultiLevelTilingTensorCore(
-        intrin_groups=[_tensor_intrinsics()],
+        intrin_groups=tensor_intrinsics(True),
         structure=_STRUCTURE,
         tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
         max_innermost_factor=4,
@@ -145,11 +145,16 @@ def _tiling(unit: str) -> Any:
     )
 
 
-def _tensor_intrinsics() -> dict[str, str]:
-    """Register the intrinsics of one fragment and return their names.
+def tensor_intrinsics(*transposed: bool) -> list[dict[str, str]]:
+    """Register the intrinsics of fragments, sums in float32, and return the names of those of each group.
 
     The module that defines them registers a hundred as it is imported, each parsed by TVMScript, which takes
-    over 20 seconds; here it is imported without that, and five of them are registered.
+    over 20 seconds; here it is imported without that, and five of each group are registered.
+
+    Parameters
+    ----------
+    *transposed : bool
+        Of each group, whether the second operand has the reduction along its last axis.
     """
     from tvm.s_tir import TensorIntrin
     from tvm.script import tirx
@@ -162,18 +167,20 @@ def _tensor_intrinsics() -> dict[str, str]:
     sys.modules.pop(path, None)  # the empty one of `skip_foreign_intrinsics`
     with mock.patch.object(tirx, "prim_func", unparsed), mock.patch.object(TensorIntrin, "register", nothing):
         cuda = importlib.import_module(path)
-    shape, scope = (FRAGMENT, FRAGMENT, FRAGMENT), "shared.dyn"
-    group: dict[str, str] = cuda.get_wmma_intrin_group(scope, scope, "float16", "float32", True)
-    made = {
-        "init": cuda.get_wmma_fill_intrin(*shape, "float32"),
-        "load_a": cuda.get_wmma_load_intrin(*shape, "float16", scope, False, False),
-        "load_b": cuda.get_wmma_load_intrin(*shape, "float16", scope, True, True),
-        "compute": cuda.get_wmma_sync_intrin(*shape, "float16", "float32", True),
-        "store": cuda.get_wmma_store_intrin(*shape, "float32", scope),
-    }
-    for part, name in group.items():
-        TensorIntrin.register(name, *made[part])
-    return group
+    shape, scope, groups = (FRAGMENT, FRAGMENT, FRAGMENT), "shared.dyn", []
+    for is_transposed in transposed:
+        group: dict[str, str] = cuda.get_wmma_intrin_group(scope, scope, "float16", "float32", is_transposed)
+        made = {
+            "init": cuda.get_wmma_fill_intrin(*shape, "float32"),
+            "load_a": cuda.get_wmma_load_intrin(*shape, "float16", scope, False, False),
+            "load_b": cuda.get_wmma_load_intrin(*shape, "float16", scope, True, is_transposed),
+            "compute": cuda.get_wmma_sync_intrin(*shape, "float16", "float32", is_transposed),
+            "store": cuda.get_wmma_store_intrin(*shape, "float32", scope),
+        }
+        for part, name in group.items():
+            TensorIntrin.register(name, *made[part], override=True)  # groups have some in common
+        groups.append(group)
+    return groups
 
 
 class Proposals:
