@@ -154,7 +154,7 @@ def in_turns(calls: Sequence[Call], secs: float) -> tuple[list[float], int]:
     for length in (secs / 4, secs):
         spent, number = [0.0] * len(calls), 0
         until = time.perf_counter() + length
-        while time.perf_counter() < until:
+        while not number or time.perf_counter() < until:
             for index, call in enumerate(calls):
                 started = time.perf_counter()
                 call()
@@ -243,9 +243,8 @@ def four_callers(case: Case, situation: str, secs: float) -> Row:
     for _ in range(_SLICES):
         (found,), count = in_turns(calls[:1], secs / _SLICES)
         spent, number = spent + found, number + count
-        started = time.perf_counter()
-        made += sum(_called_by_threads(calls, started + secs / _SLICES))
-        elapsed += time.perf_counter() - started
+        number_made, took = _called_by_threads(calls, secs / _SLICES)
+        made, elapsed = made + number_made, elapsed + took
     return {
         "alone": case.gflop * number / spent,
         "gflops": case.gflop * made / elapsed,
@@ -253,11 +252,18 @@ def four_callers(case: Case, situation: str, secs: float) -> Row:
     }
 
 
-def _called_by_threads(calls: Sequence[Call], until: float) -> list[int]:
-    made = [0] * len(calls)
+def _called_by_threads(calls: Sequence[Call], secs: float) -> tuple[int, float]:
+    """How many calls threads make that begin together and go on for `secs`, and the seconds until all end."""
+    made, began = [0] * len(calls), [0.0]
+
+    def begin() -> None:
+        began[0] = time.perf_counter()
+
+    together = threading.Barrier(len(calls), action=begin)
 
     def work(number: int) -> None:
-        while time.perf_counter() < until:
+        together.wait()
+        while not made[number] or time.perf_counter() < began[0] + secs:
             calls[number]()
             made[number] += 1
 
@@ -266,7 +272,7 @@ def _called_by_threads(calls: Sequence[Call], until: float) -> list[int]:
         worker.start()
     for worker in workers:
         worker.join()
-    return made
+    return sum(made), time.perf_counter() - began[0]
 
 
 def one_core_taken(case: Case, situation: str, secs: float) -> Row:
@@ -306,14 +312,17 @@ def bursts(case: Case, situation: str, secs: float) -> Row:
             time.sleep(pause)
             until = time.perf_counter() + _BURST_SECS
             call()
-            while (started := time.perf_counter()) < until:
+            while True:
+                started = time.perf_counter()
                 call()
-                spent += time.perf_counter() - started
-                number += 1
+                ended = time.perf_counter()
+                spent, number = spent + ended - started, number + 1
+                if ended >= until:
+                    break
     return {
         "alone": case.gflop * steady[1] / steady[0],
-        "gflops": case.gflop * number / spent if number else 0.0,
-        "of_alone": number / spent * steady[0] / steady[1] if number else 0.0,
+        "gflops": case.gflop * number / spent,
+        "of_alone": number / spent * steady[0] / steady[1],
     }
 
 

@@ -8,7 +8,7 @@ from small_libraries import built
 
 from benchmarks.company import CALLS, Bar, bars, told
 from benchmarks.company_calls import tiny_calls
-from benchmarks.company_rounds import ROUNDS, bursts, in_slices, in_turns, measure
+from benchmarks.company_rounds import ROUNDS, in_slices, in_turns, measure
 
 FIGURES = {
     "alone": {"gflops_torch", "of_tvm", "torch_of_tvm"},
@@ -27,8 +27,7 @@ LONG = {"compiled", "intel"}
 )
 def test_a_situation_is_measured(situation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
-    if ROUNDS[situation] is not bursts:  # of which few may be short enough to be counted
-        monkeypatch.setattr("benchmarks.company_rounds._SLICES", 1)  # each waits until threads sleep
+    monkeypatch.setattr("benchmarks.company_rounds._SLICES", 1)  # each waits until threads sleep
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
     reading = {"partner_reading"} if situation in {"torch", *LONG} else set()
     assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER), *reading}
