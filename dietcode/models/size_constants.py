@@ -41,8 +41,8 @@ def _refusing(guard: Callable[..., float]) -> Callable[..., float]:
             return guard(self, file, line)
         where = at(source_in("".join(traceback.format_stack())))
         raise ModelError(
-            f"torch.export: a number that is computed of sizes becomes a constant{where}; allowed: +, -, *, / "
-            "and ** of sizes, as x.shape[1] ** -0.5, and operators that take such numbers"
+            f"torch.export: a number that is computed of sizes becomes a constant{where}; allowed: +, -, *, "
+            "/ and ** of sizes, as x.shape[1] ** -0.5, and operators that take such numbers"
         )
 
     return guard_float
