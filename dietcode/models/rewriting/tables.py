@@ -32,7 +32,7 @@ Cuts = dict[int, tuple[Extent, Extent]]
 
 
 @dataclass(frozen=True)
-class _Table:
+class _PartOfTable:
     """What a value is a part of.
 
     Attributes
@@ -52,12 +52,12 @@ class _Table:
 
 def tables() -> Rule:
     """Return the rule for one graph; it remembers the parts of tables that it has seen there."""
-    return _Tables().rule
+    return _SizeTables().rule
 
 
 @dataclass
-class _Tables:
-    known: dict[str, _Table] = field(default_factory=dict)
+class _SizeTables:
+    known: dict[str, _PartOfTable] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)  # what follows from no size, beside the weights
 
     def rule(self, r: Rewriter, node: Node) -> str | None:
@@ -101,7 +101,7 @@ class _Tables:
         if low < 0 or not 0 < most <= _MAX_POSITIONS:
             return None
         whole = r.add("arange", start=0, stop=most, step=1, dtype=node.attributes["dtype"])
-        return self._part(r, node, _Table(whole, {0: (start, stop)}, is_counted=True))
+        return self._part(r, node, _PartOfTable(whole, {0: (start, stop)}, is_counted=True))
 
     def _cut(self, r: Rewriter, node: Node) -> str | None:
         """A part of a weight, or of a part -> a part of the weight or of the table."""
@@ -109,7 +109,7 @@ class _Tables:
         variables = start.variables | stop.variables
         if node.attributes["step"] != 1 or variables & r.graph.sizes.keys():
             return None
-        table = self.known.get(source, _Table(source, {}))
+        table = self.known.get(source, _PartOfTable(source, {}))
         if source not in self.known and not self._is_fixed(r, source):
             return None
         axis = node.attributes["axis"] % r.type(source).rank
@@ -126,9 +126,9 @@ class _Tables:
         (low, _), (_, most) = (one.bounds(r.graph.ranges) for one in cuts.get(axis, (start, stop)))
         if low < 0 or most > r.type(source if axis not in cuts else whole).shape[axis].bounds({})[1]:
             return None
-        return self._part(r, node, _Table(whole, cuts, table.is_counted))
+        return self._part(r, node, _PartOfTable(whole, cuts, table.is_counted))
 
-    def _part(self, r: Rewriter, node: Node, table: _Table) -> str | None:
+    def _part(self, r: Rewriter, node: Node, table: _PartOfTable) -> str | None:
         """Return a part of a table as a value, where it has the shape of a node."""
         value = table.whole
         for axis, (start, stop) in table.cuts.items():
@@ -162,9 +162,9 @@ class _Tables:
         if _num_bytes(result.dtype, extents) > MAX_TABLE_BYTES:
             return None
         operands = self._wholes(node)
-        return self._part(r, node, _Table(r.add(node.operator, *operands, **node.attributes), cuts))
+        return self._part(r, node, _PartOfTable(r.add(node.operator, *operands, **node.attributes), cuts))
 
-    def _cut_axes(self, node: Node) -> list[tuple[int, str, _Table]]:
+    def _cut_axes(self, node: Node) -> list[tuple[int, str, _PartOfTable]]:
         """Return the cut axes of a node's operands."""
         parts = [(name, self.known[name]) for name in node.tensors if name in self.known]
         return [(axis, name, table) for name, table in parts for axis in table.cuts]
@@ -191,12 +191,12 @@ class _Tables:
             shape[place[axis]] = whole[axis]
         cuts = {place[axis]: cut for axis, cut in table.cuts.items()}
         own = r.reshape(table.whole, shape)
-        return self._part(r, node, _Table(own, cuts, table.is_counted))
+        return self._part(r, node, _PartOfTable(own, cuts, table.is_counted))
 
     def _transposed(self, r: Rewriter, node: Node) -> str | None:
         table, axes = self.known[str(node.operands[0])], node.attributes["axes"]
         cuts = {axes.index(axis): cut for axis, cut in table.cuts.items()}
-        return self._part(r, node, _Table(r.add("transpose", table.whole, axes=axes), cuts))
+        return self._part(r, node, _PartOfTable(r.add("transpose", table.whole, axes=axes), cuts))
 
     def _joined(self, r: Rewriter, node: Node) -> str | None:
         if not all(name in self.known for name in node.tensors):
@@ -212,7 +212,7 @@ class _Tables:
         if any(one != alike[0] for one in alike) or _num_bytes(result.dtype, shape) > MAX_TABLE_BYTES:
             return None
         whole = r.add("concat", *(one.whole for one in parts), axis=axis)
-        return self._part(r, node, _Table(whole, cuts))
+        return self._part(r, node, _PartOfTable(whole, cuts))
 
     def _rows(self, r: Rewriter, node: Node) -> str | None:
         """Rows of a matrix at positions one after the other -> a part of the matrix."""
@@ -227,7 +227,7 @@ class _Tables:
         if num_rows.constant < places[axis].constant:
             return None  # a call has to refuse positions behind the last row
         whole = r.reshape(self._first(r, source, places[axis]), [*places, *row])
-        return self._part(r, node, _Table(whole, {axis: cut}))
+        return self._part(r, node, _PartOfTable(whole, {axis: cut}))
 
     @staticmethod
     def _first(r: Rewriter, source: str, number: Extent) -> str:
