@@ -106,14 +106,14 @@ def source_table(rows: list[Row]) -> str:
                 f"{row['metaschedule_secs']:.0f} s",
                 str(row["num_chosen"]),
                 str(own["num_chosen"]),
-                f"{max(own['gain'], 0.0):.2%}",
-                ", ".join(f"{name} {max(one['gain'], 0.0):.2%}" for name, one in sources.items()),
+                f"{round(own['gain'], 4) + 0.0:.2%}",
+                ", ".join(f"{name} {round(one['gain'], 4) + 0.0:.2%}" for name, one in sources.items()),
             ]
         )
     text = (
         "A gain is what a free choice without a source's micro-kernels would lose of the predicted "
-        "throughput. A tile that several sources have is of the first that brought it, and what grows from it "
-        "of the one that grew it. One tuning each, from empty records."
+        "throughput. A tile that several sources have is of the first that brought it, what grows from it of "
+        "the one that grew it. One tuning each, from empty records."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
 
