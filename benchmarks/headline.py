@@ -95,6 +95,7 @@ def page(folder: Path) -> str:
 def source_table(rows: list[Row]) -> str:
     """What MetaSchedule took of each tuning and brought, and what the other sources did."""
     heads = "workload|tuning|of it MetaSchedule|chosen|of its micro-kernels|gain by them|gains of the others"
+    heads += "|free choice over the best single, predicted"
     lines = []
     for row in rows:
         sources = dict(row["sources"])
@@ -108,6 +109,7 @@ def source_table(rows: list[Row]) -> str:
                 str(own["num_chosen"]),
                 f"{round(own['gain'], 4) + 0.0:.2%}",
                 ", ".join(f"{name} {round(one['gain'], 4) + 0.0:.2%}" for name, one in sources.items()),
+                f"{row['over_single']:.3f} ×",
             ]
         )
     text = (

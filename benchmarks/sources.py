@@ -4,7 +4,8 @@
 
 Reads the reports of libraries that `benchmarks.cpu` tuned, and measures nothing. Writes
 ``benchmarks/results/<device>/sources.json``; rows of other workloads that it holds are kept. A source's gain
-is what a free choice without its micro-kernels would lose of the predicted throughput.
+is what a free choice without its micro-kernels would lose of the predicted throughput. Beside them, what a
+free choice gains over the best single micro-kernel, by today's cost model: a prediction, not a measurement.
 """
 
 from __future__ import annotations
@@ -14,8 +15,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.facts import facts, result_path, write
-from dietcode.runtime.manifest import REPORT, read_json
+from dietcode.backends.cpu.forms import CPU_FORMS
+from dietcode.runtime.manifest import REPORT, read_json, read_manifest
+from dietcode.search_space.forms import problem_from_json
+from dietcode.search_space.problem import instance_extents
+from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.report import records_of
+from dietcode.workload.instances import make_instances
+from dietcode.workload.parse import spec_of
 
 Row = dict[str, Any]
 
@@ -27,7 +37,7 @@ def main() -> None:
     path, folders = result_path("sources"), parser.parse_args().libraries
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     commit = facts()["commit"]
-    found = [{**row_of(folder), "commit": commit} for folder in folders]
+    found = [{**row_of(folder), "over_single": over_single(folder), "commit": commit} for folder in folders]
     new = {row["workload"] for row in found}
     rows = [row for row in rows if row["workload"] not in new] + found
     write(path, {"rows": sorted(rows, key=lambda row: str(row["workload"]))})
@@ -59,6 +69,17 @@ def row_of(folder: Path) -> Row:
             for name, source in report["provenance"].items()
         },
     }
+
+
+def over_single(folder: Path) -> float:
+    """Predicted throughput of the best micro-kernel at each instance over that of one for all, geometric mean."""
+    report, spec = read_json(folder / REPORT), spec_of(read_manifest(folder))
+    problem, target = problem_from_json(report["problem"]), CpuTarget.from_json(report["target"])
+    given = instance_extents(spec, make_instances(spec).columns())
+    extents = dict(zip(given, np.broadcast_arrays(*given.values()), strict=True))
+    fitted = CPU_FORMS[problem.form].domain(problem, target).fit(records_of(report), extents)
+    logs = np.log(fitted.throughput)  # [num_instances, num_micro_kernels]
+    return float(np.exp((logs.max(axis=1) - logs.T).mean(axis=1).min()))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,13 @@ def folder(tmp_path: Path) -> Path:
     }
     (tmp_path / "per-shape-curve-bert-dense.json").write_text(json.dumps(curve))
     brought = {"metaschedule": {"num_chosen": 1, "gain": 5e-4}, "tails": {"num_chosen": 2, "gain": 0.016}}
-    source = {"workload": "bert-dense", "tuning_secs": 142.6, "metaschedule_secs": 62.3, "num_chosen": 3}
+    source = {
+        "workload": "bert-dense",
+        "tuning_secs": 142.6,
+        "metaschedule_secs": 62.3,
+        "num_chosen": 3,
+        "over_single": 1.04,
+    }
     (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
     return tmp_path
 
@@ -81,7 +87,7 @@ def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) 
     assert "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 |" in page and "Commit aaa." in page
     assert "| T = 24 | 16 | 200 | 300 | 1.50 × |" in page
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
-    assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% |" in page
+    assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
 
 
