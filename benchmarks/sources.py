@@ -72,7 +72,7 @@ def row_of(folder: Path) -> Row:
 
 
 def over_single(folder: Path) -> float:
-    """Predicted throughput of the best micro-kernel at each instance over that of one for all, geometric mean."""
+    """Geometric mean of the best micro-kernel's predicted throughput at each instance over one's for all."""
     report, spec = read_json(folder / REPORT), spec_of(read_manifest(folder))
     problem, target = problem_from_json(report["problem"]), CpuTarget.from_json(report["target"])
     given = instance_extents(spec, make_instances(spec).columns())
