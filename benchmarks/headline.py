@@ -139,6 +139,10 @@ def ablation(row: Row) -> str:
         "empty records with a seed of its own. All libraries are timed in turns; a score is the geometric "
         f"mean, over the shapes, of throughput over the best of all runs there. Commit {commit(row)}."
     )
+    if all(run.get("stop") != "seconds" for run in row["runs"]):
+        text += (
+            " No search was ended by its seconds, which are no part of the comparison: others may have run."
+        )
     return text + "\n\n" + markdown(heads.split("|"), lines)
 
 
