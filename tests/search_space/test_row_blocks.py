@@ -379,14 +379,15 @@ def test_limits_of_a_micro_kernel(avx2: CpuTarget) -> None:
 @pytest.mark.parametrize(
     ("name", "rows", "fetched"),
     [
-        ("layernorm", 1, {"X"}),  # which lie in L1 while several passes go over them
-        ("layernorm", 4, set()),  # several rows keep enough lines in flight
-        ("embedding", 1, {"X", "words"}),
+        ("layernorm", 1, {"X", "Y"}),  # rows that lie in L1 while several passes go over them, and outputs
+        ("layernorm", 4, {"X", "Y"}),
+        ("embedding", 1, {"X", "words", "Y"}),  # word, an output of the first pass, is written at once
         ("lookup", 1, {"words"}),  # no processor foresees where the next one lies
+        ("lookup", 4, {"words"}),
         ("functions", 1, set()),  # one pass reads on by itself
     ],
 )
-def test_the_next_row_is_fetched_ahead(name: str, rows: int, fetched: set[str]) -> None:
+def test_next_rows_and_later_outputs_are_fetched_ahead(name: str, rows: int, fetched: set[str]) -> None:
     limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
     module = build_module(problem_of(name), [RowKernel(rows, 64)], 0, (), limits)
     text = str(module.script(show_meta=False))
