@@ -93,7 +93,10 @@ class _Run:
         for step in self.description["load"]:
             operands = [self.constants[o["value"]] if isinstance(o, Mapping) else o for o in step["operands"]]
             readers = GRAPH_OPERATORS[step["host"]].attributes
-            attributes = {k: _numbers(readers[k].read(v)) for k, v in step["attributes"].items()}
+            attributes = {
+                k: v if v == readers[k].default else _numbers(readers[k].read(v))
+                for k, v in step["attributes"].items()
+            }
             results = HOST[step["host"]](operands, attributes)
             self.constants |= dict(zip(step["results"], map(np.ascontiguousarray, results), strict=True))
 
