@@ -20,7 +20,8 @@ they are, where they are of the same library, so that a few minutes at a time do
 - ``callers``: four Python threads call, and their sum counts; in ``mixed`` two of them with NumPy's arrays;
 - ``taken``: another process computes all the time; beside it ``serial``, one thread of the library;
 - ``idle-30``, ``idle-200``: bursts of 4 ms after so many milliseconds without a call, from the second call of
-  each on, in a process that has used PyTorch;
+  each on, in a process that has used PyTorch; ``control`` is what one thread keeps of its own speed in them,
+  which nothing wakes: what caches and the machine take;
 - ``calls``: microseconds of a tiny call;
 - on request, ``compiled``: as ``torch``, with a module of ``torch.compile``, whose weights are frozen;
 - on request, ``intel``: as ``torch``, where PyTorch's threads are Intel OpenMP's, which has to be there

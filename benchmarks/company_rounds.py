@@ -278,8 +278,7 @@ def _called_by_threads(calls: Sequence[Call], secs: float) -> tuple[int, float]:
 def one_core_taken(case: Case, situation: str, secs: float) -> Row:
     """Beside a process that computes all the time."""
     call = case.call(with_torch=True)
-    one_thread = load(case.library.folder, num_threads=1)
-    serial = Case(one_thread, next(iter(case.binding.values()))).call(with_torch=True)
+    serial = _serial(case)
     (spent,), number = in_turns([call], secs)
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
@@ -303,27 +302,43 @@ def bursts(case: Case, situation: str, secs: float) -> Row:
     x = torch.randn(256, 256)
     for _ in range(20):
         torch.mm(x, x)
-    call, pause = case.call(with_torch=True), int(situation.rpartition("-")[2]) * 1e-3
-    steady, spent, number = [0.0, 0], 0.0, 0
+    pause = int(situation.rpartition("-")[2]) * 1e-3
+    calls = [case.call(with_torch=True), _serial(case)]
+    steady, burst = ([0.0] * len(calls) for _ in range(2))
     for _ in range(_SLICES):
-        (found,), count = in_turns([call], secs / _SLICES)
-        steady = [steady[0] + found, steady[1] + count]
-        for _ in range(max(2, int(secs / _SLICES / (pause + _BURST_SECS)))):
-            time.sleep(pause)
-            until = time.perf_counter() + _BURST_SECS
-            call()
-            while True:
-                started = time.perf_counter()
-                call()
-                ended = time.perf_counter()
-                spent, number = spent + ended - started, number + 1
-                if ended >= until:
-                    break
+        for which, call in enumerate(calls):
+            (found,), count = in_turns([call], secs / _SLICES)
+            steady[which] += found / count / _SLICES
+            burst[which] += _after_pauses(call, pause, secs / _SLICES) / _SLICES
     return {
-        "alone": case.gflop * steady[1] / steady[0],
-        "gflops": case.gflop * number / spent,
-        "of_alone": number / spent * steady[0] / steady[1],
+        "alone": case.gflop / steady[0],
+        "gflops": case.gflop / burst[0],
+        "of_alone": steady[0] / burst[0],
+        "control": steady[1] / burst[1],
     }
+
+
+def _after_pauses(call: Call, pause: float, secs: float) -> float:
+    """Mean seconds of a call in bursts, each of which begins after a pause and a call that does not count."""
+    spent, number = 0.0, 0
+    for _ in range(max(2, int(secs / (pause + _BURST_SECS)))):
+        time.sleep(pause)
+        until = time.perf_counter() + _BURST_SECS
+        call()
+        while True:
+            started = time.perf_counter()
+            call()
+            ended = time.perf_counter()
+            spent, number = spent + ended - started, number + 1
+            if ended >= until:
+                break
+    return spent / number
+
+
+def _serial(case: Case) -> Call:
+    """The same call on one thread, by a library of its own."""
+    library = load(case.library.folder, num_threads=1)
+    return Case(library, next(iter(case.binding.values()))).call(with_torch=True)
 
 
 ROUNDS: dict[str, Callable[[Case, str, float], Row]] = {

@@ -1,12 +1,13 @@
 """Every CPU workload in float32: tuned by the command, then measured beside PyTorch and the roofline.
 
     python -m benchmarks.cpu [--workloads bert-dense,…] [--instances 16] [--keep] [--cold]
-                             [--metaschedule K] [--alone]
+                             [--tune-only] [--metaschedule K] [--alone]
 
 Writes ``benchmarks/results/cpu-<workload>.json`` and prints a table. All runs of `dietcode tune` share a
 cache folder that is empty at first, so that later ones profit from what the first learned of the device; with
 ``--cold`` each has an empty one. Libraries and seconds of tuning stay in ``build/benchmarks``, where
-``--keep`` finds them. Run it with nothing else on the machine.
+``--keep`` finds them. Run it with nothing else on the machine; where that is to be had for minutes only, tune
+with ``--tune-only`` and measure with ``--keep``, a workload at a time.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=3, help="over all instances")
     parser.add_argument("--keep", action="store_true", help="use libraries of an earlier run")
+    parser.add_argument("--tune-only", action="store_true", help="measure nothing: --keep does it later")
     parser.add_argument("--cold", action="store_true", help="tune each with an empty cache")
     parser.add_argument("--alone", action="store_true", help="time PyTorch in a process of its own as well")
     parser.add_argument("--metaschedule", type=int, default=0, metavar="K", help="tune K shapes alone, too")
@@ -74,11 +76,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dietcode-benchmark-") as cache:
         for name in names:
             try:
-                results.append(measure(name, arguments, Path(cache)))
+                if arguments.tune_only:
+                    print(name, tune(name, BUILD / name, arguments, Path(cache)), flush=True)
+                else:
+                    results.append(measure(name, arguments, Path(cache)))
             except subprocess.CalledProcessError as error:
                 failed.append(f"{name}: {' '.join(map(str, error.cmd))}: exit status {error.returncode}")
                 print(failed[-1], file=sys.stderr, flush=True)
-    print(table(results))
+    if results:
+        print(table(results))
     return 1 if failed else 0
 
 

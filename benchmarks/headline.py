@@ -3,7 +3,7 @@
     python -m benchmarks.headline
 
 Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
-``ablation-*.json`` and ``per-shape-curve-*.json``. Writes
+``ablation-*.json``, ``per-shape-curve-*.json`` and ``sources.json``. Writes
 ``docs/evidence/<device>/workloads.md``, and the tables of one device between two marks in the README. Rows
 from a tree with uncommitted changes are marked, as are those whose shapes the record does not call held out.
 """
@@ -24,7 +24,7 @@ from benchmarks.facts import RESULTS, ROOT, device_name
 from dietcode.measure.disturbance import undisturbed_of
 
 README = ROOT / "README.md"
-README_DEVICE = "intel-xeon-processor-2-cores"
+README_DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
 _BEGIN, _END = "<!-- benchmarks.headline -->", "<!-- end of benchmarks.headline -->"
 _RESAMPLES = 2000
 _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
@@ -82,11 +82,42 @@ def page(folder: Path) -> str:
             gap_table(gaps),
         ]
     ablations, curves = found(folder, "ablation"), found(folder, "per-shape-curve")
+    sources = folder / "sources.json"
+    if sources.exists():
+        parts += ["## Where micro-kernels came from", source_table(json.loads(sources.read_text())["rows"])]
     if ablations:
         parts += ["## What parts of the search earn", *map(ablation, ablations)]
     if curves:
         parts += ["## Beside MetaSchedule for one shape at a time", *map(curve, curves)]
     return "\n\n".join([*parts, *notes([*speeds, *gaps, *ablations, *curves])]) + "\n"
+
+
+def source_table(rows: list[Row]) -> str:
+    """What MetaSchedule took of each tuning and brought, and what the other sources did."""
+    heads = "workload|tuning|of it MetaSchedule|chosen|of its micro-kernels|gain by them|gains of the others"
+    heads += "|free choice over the best single, predicted"
+    lines = []
+    for row in rows:
+        sources = dict(row["sources"])
+        own = sources.pop("metaschedule", {"num_chosen": 0, "gain": 0.0})
+        lines.append(
+            [
+                str(row["workload"]),
+                f"{row['tuning_secs']:.0f} s",
+                f"{row['metaschedule_secs']:.0f} s",
+                str(row["num_chosen"]),
+                str(own["num_chosen"]),
+                f"{round(own['gain'], 4) + 0.0:.2%}",
+                ", ".join(f"{name} {round(one['gain'], 4) + 0.0:.2%}" for name, one in sources.items()),
+                f"{row['over_single']:.3f} ×",
+            ]
+        )
+    text = (
+        "A gain is what a free choice without a source's micro-kernels would lose of the predicted "
+        "throughput. A tile that several sources have is of the first that brought it, what grows from it of "
+        "the one that grew it. One tuning each, from empty records."
+    )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
 
 
 def ablation(row: Row) -> str:
@@ -108,6 +139,10 @@ def ablation(row: Row) -> str:
         "empty records with a seed of its own. All libraries are timed in turns; a score is the geometric "
         f"mean, over the shapes, of throughput over the best of all runs there. Commit {commit(row)}."
     )
+    if all(run.get("stop") != "seconds" for run in row["runs"]):
+        text += (
+            " No search was ended by its seconds, which are no part of the comparison: others may have run."
+        )
     return text + "\n\n" + markdown(heads.split("|"), lines)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from benchmarks.facts import write
+from benchmarks.facts import device_name, slug, write
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -239,7 +239,7 @@ def most_workers(inputs: Inputs) -> float:
 
 
 def read_inputs(results: Path = RESULTS) -> Inputs:
-    """What the records of earlier measurements say.
+    """What the records of earlier measurements say, all of the machine that measured the claims.
 
     Raises
     ------
@@ -250,10 +250,13 @@ def read_inputs(results: Path = RESULTS) -> Inputs:
     from dietcode_server.settings import Settings
 
     claims_file = results / "claims.json"
-    runs = sorted(results.glob("cpu-*.json"))
-    if not claims_file.is_file() or not runs:
-        raise SystemExit(f"{claims_file}: missing; run python -m benchmarks.claims (and benchmarks.cpu)")
+    if not claims_file.is_file():
+        raise SystemExit(f"{claims_file}: missing; run python -m benchmarks.claims")
     claims = json.loads(claims_file.read_text())
+    folder = results / slug(device_name(claims))
+    runs = sorted(folder.glob("cpu-*.json"))
+    if not runs:
+        raise SystemExit(f"{folder}/cpu-*.json: missing; run python -m benchmarks.cpu")
     watch, look = (_alone(claims[task]) for task in ("watch", "look"))
     slope, level = np.polyfit(list(watch), list(watch.values()), 1)
     return Inputs(

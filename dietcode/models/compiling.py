@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dietcode._version import __version__
 from dietcode.errors import LibraryError, TuningError
 from dietcode.graph.graph import Graph
 from dietcode.graph.model_request import OBJECTIVE, SECONDS, TRIALS
+from dietcode.library.generator import generator_digest
 from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
 from dietcode.models.budgets import (
@@ -302,8 +302,8 @@ def _device_of(parts: Sequence[PlannedPart], engine: Engine) -> str:
 
 
 def _cached(part: PlannedPart, device: str) -> Path:
-    """Return where a library of a part is kept: by what is computed, for which device, by which version."""
-    kept = json.dumps([device, part.fields["objective"], __version__], sort_keys=True).encode()
+    """Return where a library of a part is kept: by what is computed, for which device, by which code."""
+    kept = json.dumps([device, part.fields["objective"], generator_digest()], sort_keys=True).encode()
     digest = file_facts(kept)["sha256"].removeprefix("sha256:")
     return cache_dir() / "parts" / f"{part.digest}-{digest[:16]}"
 

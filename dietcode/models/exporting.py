@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.size_constants import no_constants_of_sizes
 from dietcode.models.sources import at, source_in
 from dietcode.workload.text import one_line
 
@@ -31,9 +32,9 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, ``torch.cdist`` takes any number of rows, fused attention is taken apart, and the program
-    remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they
-    are.
+    length, ``torch.cdist`` takes any number of rows, fused attention is taken apart and takes a scale that
+    follows from sizes, and the program remembers the names of its `Dim`s. The module itself, and the names in
+    its ``state_dict``, stay as they are.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def export(
     Raises
     ------
     ModelError
-        The module is in training mode, or cannot be exported; the cause is PyTorch's own exception.
+        The module is in training mode, or cannot be exported, whose cause is PyTorch's own exception; or a
+        number that follows from sizes became a constant.
     """
     import torch
 
@@ -57,7 +59,7 @@ def export(
         raise ModelError("the model is in training mode; call model.eval() before the export")
     args, kwargs = tuple(args), dict(kwargs or {})
     try:
-        with _replaced(module), _quiet():
+        with _replaced(module), no_constants_of_sizes(), _quiet():
             program = torch.export.export(
                 module,
                 args,

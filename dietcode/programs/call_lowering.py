@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from dietcode.programs import dictionaries
+from dietcode.programs import dictionaries, sets
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
@@ -162,7 +162,11 @@ class CallLowering(ExpressionLowering):
             raise self.refuse(node, "is done to empty lists in all samples; give others")
         is_of_dicts = call.function.__module__ == dictionaries.__name__
         read = self.value if is_of_dicts else self.items
-        given = [read(one) for one, _ in call.given if one is not None]
+        given = [
+            self.value(one) if sets.is_own(call.function, k) else read(one)
+            for k, (one, _) in enumerate(call.given)
+            if one is not None
+        ]
         found = self.code.emit("call", given, self.callee(node))
         is_update = call.function in (dictionaries.united, dictionaries.with_pairs)
         is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -233,13 +237,21 @@ class CallLowering(ExpressionLowering):
             elif fields[name] is dataclasses.MISSING:
                 raise self.refuse(node, f"leaves out {name} of {function.__name__}; give it")
             else:
-                empty = isinstance(fields[name], list)
-                values.append(self.code.emit("list", ()) if empty else KnownValue(fields[name]))
+                values.append(self._default(fields[name]))
         given = dict(zip(fields, values, strict=True))
         order = self.records[function.__name__]
         return self.code.emit(
             "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__
         )
+
+    def _default(self, value: Any) -> Value:
+        """Return a field's default; one that is made empty is made here."""
+        if isinstance(value, list):
+            return self.code.emit("list", ())
+        if isinstance(value, dict | set):
+            name = type(value).__name__
+            return self.code.emit("record", [self.code.emit("list", ()) for _ in self.records[name]], name)
+        return KnownValue(value)
 
     def _replaced(self, node: ast.Call, cls: type) -> Value:
         """Write a new object of a class with the fields of another one, but for some."""
@@ -286,7 +298,7 @@ def _fields_of(record: Any) -> dict[str, Any]:
     if hasattr(record, "_fields"):
         return {name: record._field_defaults.get(name, dataclasses.MISSING) for name in record._fields}
     return {
-        one.name: [] if one.default_factory is list else one.default
+        one.name: one.default_factory() if one.default_factory in (list, dict, set) else one.default
         for one in dataclasses.fields(record)
         if one.init
     }

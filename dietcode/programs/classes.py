@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dietcode.programs.dictionaries import Dictionary
+from dietcode.programs.sets import MemberSet
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, TENSOR, TEXT, TUPLE
 
+_OF_PYTHON: dict[type, type] = {Dictionary: dict, MemberSet: set}
 _BUILTIN: dict[type, int] = {
     type(None): NONE,
     bool: BOOL,
@@ -52,5 +54,5 @@ def _kinds(types: tuple[type, ...], classes: Mapping[str, type]) -> Iterator[int
     if issubclass(torch.Tensor, types):
         yield TENSOR
     for number, own in enumerate(classes.values()):
-        if issubclass(dict if own is Dictionary else own, types):
+        if issubclass(_OF_PYTHON.get(own, own), types):
             yield RECORD_KINDS + number

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.programs import lists
+from dietcode.programs import lists, sets
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
@@ -50,8 +50,8 @@ def is_key(value: Any) -> bool:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a function is one of `lists` or of this module, of which each line is compiled."""
-    return getattr(function, "__module__", "") in (lists.__name__, __name__)
+    """Whether a function is one of `lists`, `sets` or this module, of which each line is compiled."""
+    return getattr(function, "__module__", "") in (lists.__name__, sets.__name__, __name__)
 
 
 def of_given(given: Any) -> Dictionary:
@@ -212,4 +212,3 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("clear", 0): clear,
     **{(name, 0): function for name, function in VIEWS.items()},
 }
-ALLOWED = ", ".join(dict.fromkeys(name for name, _ in METHODS))

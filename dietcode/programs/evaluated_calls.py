@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, statements
+from dietcode.programs import dictionaries, lists, sets, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.classes import types_of
@@ -18,10 +18,18 @@ from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.evaluating import LOOPED, Evaluation, hashed
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS, is_users, is_users_module, role_of_call
+from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
-from dietcode.programs.stacks import ListsCall, StackedRows, python_call, rows_if_tensors, tensor_call
+from dietcode.programs.stacks import (
+    ListsCall,
+    StackedRows,
+    python_call,
+    rows_if_tensors,
+    tensor_call,
+    topk_call,
+)
 from dietcode.programs.values_read import ValueReadError, refused_values
 from dietcode.runtime.programs.instances import find
 from dietcode.workload.text import clip
@@ -45,7 +53,8 @@ _ADVICE = {
     "fromkeys": "write {key: value for key in keys}",
     "defaultdict": "write a dict, and d.setdefault(key, [])",
     "Counter": "write a dict, and d[key] = d.get(key, 0) + 1",
-    "set": "allowed: lists, and `in`; a dict, whose keys are in order",
+    "frozenset": "write set, or a tuple",
+    "iter": "go over the list itself, or by positions",
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
@@ -56,7 +65,9 @@ _OF_TENSORS = {
     "max": "write torch.maximum, or item()",
     "list": "write x.unbind()",
     "tuple": "write x.unbind()",
+    "topk": "allowed: the largest of one axis, x[i].topk(k) of each row, (-x).topk(k) for the smallest",
 }
+_TOPK = ("input", "k", "dim", "largest", "sorted")  # its parameters
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
@@ -76,6 +87,8 @@ class CallEvaluation(Evaluation):
         for own, run in self._special:
             if function is own:
                 return run(node)
+        if getattr(function, "__name__", "") == "topk" and not is_users(function):
+            return self._topk(node, node.args)
         return self._plain_call(node, function)
 
     @property
@@ -126,6 +139,17 @@ class CallEvaluation(Evaluation):
         self._set_role(node, "lookup").value = TableLookup(key, items, rest[0] if rest else None)
         return items.get(hashed(self._value(key)), otherwise)
 
+    def _topk(self, node: ast.Call, given: list[ast.expr]) -> Any:
+        """Find the largest numbers of a row: where they are is waited for, and they are items of the row."""
+        pairs = [*zip(_TOPK, given, strict=False), *((str(one.arg), one.value) for one in node.keywords)]
+        call = topk_call({name: (one, self._value(one)) for name, one in pairs})
+        if call is None:
+            raise self._refuse(node, f"topk as it stands here; {_OF_TENSORS['topk']}")
+        values, places = self._library(node, call)
+        import torch
+
+        return Extremes(StackedRows(values) if values else values, WholeNumbers(map(torch.tensor, places)))
+
     def _is_looped(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
 
@@ -139,6 +163,10 @@ class CallEvaluation(Evaluation):
         call = python_call(function, args, named, node.args)
         if call is not None:
             return self._library(node, call)
+        if any(isinstance(one, MemberSet) for one in args) and function in (list, tuple):
+            raise self._refuse(
+                node, f"{function.__name__} of a set, in an order that Python does not say; write sorted"
+            )
         if any(isinstance(one, DictView) for one in args) and function not in (len, list, tuple):
             raise self._refuse(node, "gives on what changes with a dict; write list of it")
         if is_stack(function, node):
@@ -193,8 +221,12 @@ class CallEvaluation(Evaluation):
         site.library = call
         changes = call.function in lists.CHANGING
         is_of_dicts = call.function.__module__ == dictionaries.__name__
-        is_kept = changes or is_of_dicts  # by the value itself
+        is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
         given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
+        given = [
+            list(one.set_members) if isinstance(one, MemberSet) and not sets.is_own(call.function, k) else one
+            for k, one in enumerate(given)
+        ]
         given = [
             one if own is None or is_kept else rows_if_tensors(one)
             for (own, _), one in zip(call.given, given, strict=True)
@@ -246,9 +278,19 @@ class CallEvaluation(Evaluation):
         except (TypeError, ValueError, OverflowError) as error:
             raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
         if role == "record":
+            self._own_containers(node, made)
             for name in getattr(made, "_fields", ()) or vars(made):
                 self._field(node, made, name)
         return made
+
+    def _own_containers(self, node: ast.Call, made: Any) -> None:
+        """Give an object the program's dicts and sets for the empty ones that its class makes."""
+        for name, value in vars(made).items() if dataclasses.is_dataclass(made) else ():
+            if type(value) in (dict, set) and not value:
+                own: Any = Dictionary([], []) if isinstance(value, dict) else MemberSet([])
+                setattr(made, name, own)
+                for field in vars(own):
+                    self._field(node, own, field)
 
     def _tensor_applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         if any(isinstance(one, StackedRows) for one in [*args, *named.values()]):
@@ -319,8 +361,8 @@ class CallEvaluation(Evaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
-        if isinstance(base, Dictionary):
-            return self._method_of_dict(node, base, args, named)
+        if isinstance(base, Dictionary | MemberSet):
+            return self._method_of_keys(node, base, args, named)
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         return self._method_of_list(node, base, args, named)
@@ -343,16 +385,20 @@ class CallEvaluation(Evaluation):
         self._set_role(node, f"list.{name}")
         return getattr(base, name)(*args)
 
-    def _method_of_dict(
-        self, node: ast.Call, base: Dictionary, args: list[Any], named: dict[str, Any]
+    def _method_of_keys(
+        self, node: ast.Call, base: Dictionary | MemberSet, args: list[Any], named: dict[str, Any]
     ) -> Any:
+        """Run a method of a dict or a set."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
         name = node.func.attr
-        function = dictionaries.METHODS.get((name, len(args))) if not named else None
+        what, methods = (
+            ("dict", dictionaries.METHODS) if isinstance(base, Dictionary) else ("set", sets.METHODS)
+        )
+        function = methods.get((name, len(args))) if not named else None
         if function is None:
-            allowed = dictionaries.ALLOWED
-            raise self._refuse(node, f"calls {name} of a dict with {len(args)} values; allowed: {allowed}")
-        if name == "update" and not isinstance(args[0], Dictionary):
+            allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
+            raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")
+        if function is dictionaries.united and not isinstance(args[0], Dictionary):
             function = dictionaries.with_pairs
         found = self._of_dict(node, function, (node.func.value, base), *zip(node.args, args, strict=True))
         if name == "update":
@@ -372,12 +418,14 @@ class CallEvaluation(Evaluation):
             if dataclasses.is_dataclass(one) or hasattr(one, "_fields"):
                 self._fields(node, one)
         self._set_role(node, "kinds").value = types
-        return issubclass(dict, types) if isinstance(value, Dictionary) else isinstance(value, types)
+        own = {Dictionary: dict, MemberSet: set}.get(type(value))
+        return issubclass(own, types) if own is not None else isinstance(value, types)
 
     def _replaced(self, node: ast.Call) -> Any:
         """Return an object with some fields that are others."""
         base: Any = self._value(node.args[0]) if len(node.args) == 1 else None
-        is_known = hasattr(base, "__dataclass_fields__") and not isinstance(base, type | Dictionary)
+        is_own = isinstance(base, type | Dictionary | MemberSet)
+        is_known = hasattr(base, "__dataclass_fields__") and not is_own
         if not is_known:
             raise self._refuse(node, "dataclasses.replace takes an object of a dataclass, and fields by name")
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
@@ -460,6 +508,8 @@ class CallEvaluation(Evaluation):
         if name in ("item", "tolist"):
             self._set_role(node, name)
             return getattr(base, name)()
+        if name == "topk":
+            return self._topk(node, nodes)
         if name in ("size", "dim", "numel"):
             self._set_role(node, "constant").value = found = getattr(base, name)(*args)
             return found
@@ -479,6 +529,8 @@ class CallEvaluation(Evaluation):
         if name == "size" and args == [0]:
             self._set_role(node, "stack length")
             return len(base)
+        if name == "topk":
+            return self._topk(node, nodes)
         function = getattr(type(base[0]), name, None)
         if function is None:
             raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")

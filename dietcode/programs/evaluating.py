@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists
+from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.kinds import (
@@ -24,6 +24,7 @@ from dietcode.programs.kinds import (
     words,
 )
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
+from dietcode.programs.sets import SET, MemberSet
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
@@ -66,8 +67,9 @@ class Evaluation(ABC):
             )
         site = self._site(node)
         site.kinds.add(kind_of(value))
-        if DICT in site.kinds and len(site.kinds) > 1 and not site.kinds <= {DICT, "none"}:
-            raise self._refuse(node, "is a dict for one sample and something else for another")
+        for kind, what in ((DICT, "dict"), (SET, "set")):
+            if kind in site.kinds and len(site.kinds) > 1 and not site.kinds <= {kind, "none"}:
+                raise self._refuse(node, f"is a {what} for one sample and something else for another")
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(value))
         return value
 
@@ -100,12 +102,11 @@ class Evaluation(ABC):
             if is_condition:
                 self._conditions.add(one)
             value = self._value(one)
-            if isinstance(value, Dictionary) and is_condition:
+            if isinstance(value, Dictionary | MemberSet) and is_condition:
                 value = bool(value)
-            elif isinstance(value, Dictionary):
-                raise self._refuse(
-                    one, "a dict in `and` or `or`; write len of it, or `is None`, or another statement"
-                )
+            elif isinstance(value, Dictionary | MemberSet):
+                what = f"a {kind_of(value)[1]} in `and` or `or`"
+                raise self._refuse(one, f"{what}; write len of it, or `is None`, or another statement")
             if self._as_truth(one, value) == stops:
                 break
         return value
@@ -145,11 +146,12 @@ class Evaluation(ABC):
                     node.left, dict.fromkeys(members, True), False
                 )
                 return hashed(left) in members
-            if isinstance(right, Dictionary):
-                return self._of_dict(node, dictionaries.has, (sides[0], left), (sides[1], right))
+            if isinstance(right, Dictionary | MemberSet):
+                has = dictionaries.has if isinstance(right, Dictionary) else sets.has
+                return self._of_dict(node, has, (sides[0], left), (sides[1], right))
             if not isinstance(right, list | tuple):
                 raise self._refuse(
-                    node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples and dicts"
+                    node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, dicts and sets"
                 )
             return self._library(
                 node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
@@ -169,6 +171,11 @@ class Evaluation(ABC):
         is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
         if is_tensors:
             return self._tensors(node, function, operands)
+        if any(isinstance(one, MemberSet) for one in operands):
+            of_sets = sets.OPERATORS.get(function.__name__)
+            if of_sets is None or not all(isinstance(one, MemberSet) for one in operands):
+                raise self._refuse(node, f"an operator of sets; allowed: {sets.ALLOWED}")
+            return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
         if any(isinstance(one, Dictionary) for one in operands):
             raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
         if function is operator.mul and any(isinstance(one, list) for one in operands):
@@ -395,7 +402,7 @@ class Evaluation(ABC):
         return bool(value)
 
     def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
-        """Do to a dict what a function of `dictionaries` does."""
+        """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
 
     def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
@@ -428,6 +435,8 @@ class Evaluation(ABC):
         value = self._value(node, is_view=True)
         if isinstance(value, Dictionary):
             return list(value)
+        if isinstance(value, MemberSet):
+            raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
         if not isinstance(value, list | tuple):
             allowed = (
                 "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"

@@ -18,6 +18,7 @@ from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
+from dietcode.programs.sets import SET
 from dietcode.programs.sites import Context, Path, Site, is_of_library
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.tensor_calls import tensor_operation
@@ -133,9 +134,10 @@ class ExpressionLowering(ABC):
         return self.code.emit("list", ()) if found is None else found
 
     def items(self, node: ast.expr) -> Value:
-        """Return the value of an expression; of a dict, its own list of its keys."""
-        value = self.value(node)
-        return self.code.emit("field", (value,), "dict_keys") if DICT in self.site(node).kinds else value
+        """Return the value of an expression; of a dict, its own list of its keys, and that of a set."""
+        value, kinds = self.value(node), self.site(node).kinds
+        name = next((name for kind, name in _LISTS.items() if kind in kinds), None)
+        return value if name is None else self.code.emit("field", (value,), name)
 
     def condition(self, node: ast.expr, then: Callable[[Value], None]) -> None:
         """Write a condition, and what is to be done with it."""
@@ -151,10 +153,12 @@ class ExpressionLowering(ABC):
             return self.code.emit("binary", both, COMPARE[type(node.ops[0])][0])
         value = self.value(node)
         kinds = self.site(node).kinds
-        if DICT in kinds:
+        name = next((name for kind, name in _LISTS.items() if kind in kinds), None)
+        if name is not None:
             if len(kinds) > 1:
-                raise self.refuse(node, "is a dict or None as a condition; write `is None`, or len of it")
-            return self.code.emit("len", (self.code.emit("field", (value,), "dict_keys"),))
+                what = f"is a {'dict' if DICT in kinds else 'set'} or None as a condition"
+                raise self.refuse(node, f"{what}; write `is None`, or len of it")
+            return self.code.emit("len", (self.code.emit("field", (value,), name),))
         return self.number(value, "float") if kinds and all(map(is_tensor_kind, kinds)) else value
 
     def number(self, value: Value, word: str) -> Value:
@@ -329,6 +333,7 @@ class ExpressionLowering(ABC):
         """Write a call of a function of `lists`."""
 
 
+_LISTS = {DICT: "dict_keys", SET: "set_members"}  # the list that a loop goes over, or whose length counts
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Value]] = {
     ast.Name: ExpressionLowering._name,
     ast.Tuple: ExpressionLowering._tuple,

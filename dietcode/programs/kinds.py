@@ -18,10 +18,10 @@ NUMBERS = frozenset({"bool", "int", "float"})
 
 
 class Extremes(NamedTuple):
-    """What ``max(dim=0)`` of a stack of any length returns, but where they are."""
+    """What ``max(dim=0)`` of a stack of any length returns, but where they are, or what ``topk`` returns."""
 
     values: Any
-    indices: None
+    indices: Any
 
 
 class WholeNumbers(list[Any]):

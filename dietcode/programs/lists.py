@@ -406,6 +406,23 @@ def best(items: Sequence[Any]) -> int:
     return found
 
 
+def most(row: Any, many: int) -> tuple[list[Any], list[int]]:
+    """Return the largest numbers of a row as tensors, the first of equal ones first, and where they are."""
+    scores = row.tolist()
+    if many < 0 or many > len(scores):
+        raise ValueError("topk of more numbers than there are; allowed: from 0 to their number")
+    places: list[int] = []
+    for at in range(len(scores)):
+        place = len(places)
+        while place > 0 and scores[places[place - 1]] < scores[at]:
+            place = place - 1
+        if place < many:
+            insert(places, place, at)
+        if len(places) > many:
+            places.pop()
+    return [row[at] for at in places], places
+
+
 def numbers(items: Sequence[Any]) -> list[float]:
     """Return tensors of one number as numbers."""
     return [one.item() for one in items]

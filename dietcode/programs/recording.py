@@ -11,13 +11,14 @@ from enum import Enum
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import lists
+from dietcode.programs import lists, sets
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_calls import CallEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.kinds import WholeNumbers, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
+from dietcode.programs.sets import MemberSet, has_set
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows
@@ -148,6 +149,9 @@ class Recording:
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
+        if has_set(result):
+            source = self.source_of(self._function)
+            raise source.refusal(source.tree.body[-1], "returns a set; return sorted of it, or a list")
         if _has_stack(result):
             source = self.source_of(self._function)
             raise source.refusal(
@@ -229,6 +233,12 @@ class _Activation(CallEvaluation):
         site.kinds.add(kind_of(before))
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
         other = self._value(node.value)
+        if isinstance(before, MemberSet):
+            if not isinstance(node.op, ast.BitOr) or not isinstance(other, MemberSet):
+                raise self._refuse(node, "changes a set; allowed: |= another set; write s = s - t in full")
+            sides = ((node.target, before), (node.value, other))
+            self._store(node.target, self._library(node, ListsCall(sets.updated, sides)))
+            return NEXT
         if isinstance(before, list) and not isinstance(before, StackedRows) and isinstance(node.op, ast.Add):
             pairs = ((node.target, before), (node.value, other))
             self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))

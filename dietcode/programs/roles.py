@@ -129,7 +129,7 @@ def _is_straight(source: FunctionSource) -> bool:
     for node in ast.walk(source.tree):
         if isinstance(node, _FLOW):
             return False
-        if isinstance(node, ast.Attribute) and node.attr in ("item", "tolist"):
+        if isinstance(node, ast.Attribute) and node.attr in ("item", "tolist", "topk"):
             return False
         if isinstance(node, ast.Name) and node.id not in source.stores:
             known, value = source.outside(node.id)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import collections
+from collections.abc import Callable
+from typing import TypeGuard
 
-from dietcode.programs import dictionaries, lists
+from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.generators import as_list, without_yield
 from dietcode.programs.statements import (
     Outside,
@@ -54,6 +56,12 @@ class _Simplification(ast.NodeTransformer):
         self._outside = outside
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        node.comparators = [
+            at(one, ast.Tuple(one.elts, ast.Load()))
+            if isinstance(op, ast.In | ast.NotIn) and _is_known(one)
+            else one
+            for op, one in zip(node.ops, node.comparators, strict=True)
+        ]
         self.generic_visit(node)
         if len(node.ops) == 1:
             return self._single(node)
@@ -72,10 +80,10 @@ class _Simplification(ast.NodeTransformer):
         if isinstance(op, ast.NotIn):
             inner = self._single(at(node, ast.Compare(node.left, [ast.In()], [right])))
             return at(node, ast.UnaryOp(ast.Not(), inner))
-        is_of_text = isinstance(right, ast.Tuple | ast.List | ast.Set) and right.elts
+        is_of_text = isinstance(right, ast.Tuple | ast.List) and right.elts
         if not isinstance(op, ast.In) or not is_of_text:
             return node
-        assert isinstance(right, ast.Tuple | ast.List | ast.Set)  # mypy does not see it through the name
+        assert isinstance(right, ast.Tuple | ast.List)  # mypy does not see it through the name
         if not all(isinstance(one, ast.Constant) for one in right.elts):
             return node
         first = bound(node, "sought", node.left)
@@ -102,8 +110,8 @@ class _Simplification(ast.NodeTransformer):
             node.func = at(node, ast.Name("list", ast.Load()))
         if word == "enumerate" and [one.arg for one in node.keywords] == ["start"] and len(node.args) == 1:
             return call(node, node.func, node.args[0], node.keywords[0].value)
-        if word in ("dict", "next"):
-            return _made_dict(node) if word == "dict" else _first(node)
+        if word in _MADE:
+            return _MADE[word](node)
         return self._of_whole(node, word)
 
     def _stands_for(self, node: ast.expr) -> object:
@@ -246,6 +254,14 @@ class _Simplification(ast.NodeTransformer):
         rows: ast.expr = self.visit(at(node, ast.ListComp(pair, node.generators)))
         return call(node, constant(dictionaries.made), rows)
 
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        self.generic_visit(node)
+        return call(node, constant(sets.made), at(node, ast.List(node.elts, ast.Load())))
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
+        rows: ast.expr = self.visit(at(node, ast.ListComp(node.elt, node.generators)))
+        return call(node, constant(sets.made), rows)
+
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(node)
         return _renamed(node)
@@ -340,6 +356,23 @@ def _made_dict(node: ast.Call) -> ast.expr:
     return _with_pairs(node, None, [*rows])
 
 
+def _is_known(node: ast.expr) -> TypeGuard[ast.Set]:
+    """Whether an expression is a set of numbers and texts in the text."""
+    return isinstance(node, ast.Set) and all(isinstance(one, ast.Constant) for one in node.elts)
+
+
+def _made_set(node: ast.Call) -> ast.expr:
+    """Return ``set()`` of what there is; with other arguments it stays, and is refused."""
+    if len(node.args) > 1 or node.keywords:
+        return node
+    given = node.args[0] if node.args else at(node, ast.List([], ast.Load()))
+    if isinstance(given, ast.GeneratorExp):
+        given = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
+    elif _is_looped(given):
+        given = call(given, "list", given)
+    return call(node, constant(sets.made), given)
+
+
 def _first(node: ast.Call) -> ast.expr:
     """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
 
@@ -389,3 +422,6 @@ def _mapped(node: ast.Call, word: str) -> ast.expr:
         loop.ifs = [one if is_none else found.elt]
         found.elt = one
     return found
+
+
+_MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _first}

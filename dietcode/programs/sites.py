@@ -68,7 +68,7 @@ class Context:
 
 
 def is_of_library(source: FunctionSource) -> bool:
-    """Whether a function is one of `lists` or `dictionaries`, of which each line is compiled."""
+    """Whether a function is one of `lists`, `sets` or `dictionaries`, of which each line is compiled."""
     return is_library(source.function)
 
 
@@ -98,8 +98,6 @@ ALLOWED = (
 
 _ADVICE: dict[type, str] = {
     ast.Try: "a test before what may fail, as `if key in d`; a function may return None instead of raising",
-    ast.Set: "a list, and `in`; or a dict, whose keys are in order",
-    ast.SetComp: "a list, and `in`; or a dict, whose keys are in order",
     ast.JoinedStr: "texts that the program has, which are compared; make others of its result, outside",
     ast.Lambda: "a lambda as the key of sorted, min and max, and in map and filter; else a function by def",
     ast.Match: "patterns of values, of classes with named fields, of lists and tuples, names and _",

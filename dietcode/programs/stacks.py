@@ -16,6 +16,7 @@ from typing import Any
 from dietcode.programs import lists
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.module import MarkedBlock
+from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_module, is_tensor
 
 ALLOWED = (
@@ -168,7 +169,7 @@ def python_call(
     nodes : sequence of expression
         Where `args` are in the text.
     """
-    if named or not args or not isinstance(args[0], list | tuple | Dictionary):
+    if named or not args or not isinstance(args[0], list | tuple | Dictionary | MemberSet):
         return None
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known: dict[Any, Callable[..., Any]] = {
@@ -212,6 +213,23 @@ def tensor_call(
     if not isinstance(args[0], StackedRows):
         return None
     return _of_one(word, function, args, named, nodes)
+
+
+def topk_call(given: Mapping[str, tuple[ast.expr, Any]]) -> ListsCall | None:
+    """Return what ``topk`` of a row of numbers is; None of another axis, or of the smallest.
+
+    Parameters
+    ----------
+    given : mapping of str to (expression, object)
+        Its arguments, by the names of parameters: where they are in the text, and their values.
+    """
+    values = {name: value for name, (_, value) in given.items()}
+    row: Any = values.get("input")
+    many = values.get("k")
+    rank = 1 + row[0].dim() if isinstance(row, StackedRows) else row.dim() if is_tensor(row) else 0
+    is_of_row = rank == 1 and values.get("dim", -1) in (0, -1) and isinstance(many, int)
+    is_largest = values.get("largest", True) is True and values.get("sorted", True) is True
+    return ListsCall(lists.most, (given["input"], given["k"])) if is_of_row and is_largest else None
 
 
 def _are_rows(args: Sequence[Any]) -> bool:

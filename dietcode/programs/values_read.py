@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-_READING = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
+_READING = (
+    *("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"),
+    "aten::topk",  # where the largest are is read, too
+)
 
 
 class ValueReadError(Exception):

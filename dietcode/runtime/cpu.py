@@ -6,7 +6,9 @@ import functools
 import math
 import os
 import platform
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from dietcode.runtime.cgroups import quota_cores
 
 # LLVM's name of a feature -> the flag in /proc/cpuinfo, where the two differ by more than '_' and '-'.
 _CPUINFO_FLAGS = {
@@ -60,51 +62,6 @@ def available_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = quota_cores()
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
-
-
-def quota_cores(root: Path = Path("/")) -> float | None:
-    """The least quota of the cgroups that this process is in, in cores; None without any.
-
-    Parameters
-    ----------
-    root : path
-        Of the file system.
-    """
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found: list[float] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:  # version 2: "$MAX $PERIOD", or "max $PERIOD"
-            mount, read = root / "sys/fs/cgroup", _read_quota
-        elif "cpu" in controllers.split(","):
-            mount, read = root / "sys/fs/cgroup" / controllers, _read_old_quota
-            mount = mount if mount.is_dir() else root / "sys/fs/cgroup/cpu"
-        else:
-            continue
-        group = PurePosixPath(path.lstrip("/"))  # in a container some of it may not be there
-        found += [quota for each in (group, *group.parents) if (quota := read(mount / each)) is not None]
-    return min(found, default=None)
-
-
-def _read_quota(group: Path) -> float | None:
-    try:
-        most, period = (group / "cpu.max").read_text(encoding="utf-8").split()
-        return None if most == "max" else int(most) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
-
-
-def _read_old_quota(group: Path) -> float | None:
-    try:
-        most, period = (
-            int((group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8")) for name in ("quota", "period")
-        )
-        return most / period if most > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
 
 
 def cache_bytes(level: int, default: int) -> int:

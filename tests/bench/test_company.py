@@ -13,7 +13,8 @@ from benchmarks.company_rounds import ROUNDS, in_slices, in_turns, measure
 FIGURES = {
     "alone": {"gflops_torch", "of_tvm", "torch_of_tvm"},
     "taken": {"serial", "of_serial"},
-    **{situation: {"of_alone"} for situation in ("callers", "mixed", "idle-30", "idle-200")},
+    **{situation: {"of_alone"} for situation in ("callers", "mixed")},
+    **{situation: {"of_alone", "control"} for situation in ("idle-30", "idle-200")},
 }
 BESIDE_A_PARTNER = {"of_alone", "control", "partner", "partner_gflops", "partner_of_alone", "partner_control"}
 

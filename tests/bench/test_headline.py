@@ -11,7 +11,7 @@ from needs import of_extra
 
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
-from benchmarks import headline
+from benchmarks import headline, sources
 from benchmarks.evidence.__main__ import OUTPUT
 
 
@@ -61,6 +61,15 @@ def folder(tmp_path: Path) -> Path:
         "shapes": [{**shape, "trials": 16, "is_flat": False, "ratio": 1.5}],
     }
     (tmp_path / "per-shape-curve-bert-dense.json").write_text(json.dumps(curve))
+    brought = {"metaschedule": {"num_chosen": 1, "gain": 5e-4}, "tails": {"num_chosen": 2, "gain": 0.016}}
+    source = {
+        "workload": "bert-dense",
+        "tuning_secs": 142.6,
+        "metaschedule_secs": 62.3,
+        "num_chosen": 3,
+        "over_single": 1.04,
+    }
+    (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
     return tmp_path
 
 
@@ -78,7 +87,30 @@ def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) 
     assert "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 |" in page and "Commit aaa." in page
     assert "| T = 24 | 16 | 200 | 300 | 1.50 × |" in page
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
+    assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
+
+
+def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
+    library = tmp_path / "bert-dense"
+    library.mkdir()
+    report = {
+        "name": "bert-dense",
+        "seed": None,
+        "selection": {"micro_kernels": ["8x48"]},
+        "provenance": {"hardware": {"chosen": ["8x48"], "measured": 4, "gain": 0.2}},
+    }
+    (library / "report.json").write_text(json.dumps(report))
+    with pytest.raises(SystemExit, match="--tune-only"):
+        sources.row_of(library)
+    (tmp_path / "bert-dense.tuning.json").write_text('{"secs": 9.0}')
+    assert sources.row_of(library) == {
+        "workload": "bert-dense",
+        "tuning_secs": 9.0,
+        "metaschedule_secs": 0.0,
+        "num_chosen": 1,
+        "sources": {"hardware": {"num_chosen": 1, "num_measured": 4, "gain": 0.2}},
+    }
 
 
 def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:

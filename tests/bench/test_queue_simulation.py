@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.queue_simulation import OUTPUT, Inputs, Scenario, most_workers, run_all, simulate
+from benchmarks.queue_simulation import OUTPUT, Inputs, Scenario, most_workers, read_inputs, run_all, simulate
 from benchmarks.scaling_tables import PAGE, filled, tables
 
 FREE = Inputs(
@@ -111,3 +112,14 @@ def test_the_record_is_of_this_simulation() -> None:
     found = run_all(inputs, jobs=40, workers=4)
     assert found.keys() == record.keys() - {"device", "cores", "commit", "date", "versions"}
     assert simulate(inputs, Scenario(kinds=64)) == record["burst"][-1]
+
+
+def test_inputs_are_of_the_machine_that_measured_the_claims(tmp_path: Path) -> None:
+    durations = read_inputs().durations
+    assert len(durations) == 16 and 25 < min(durations) < max(durations) < 200
+    with pytest.raises(SystemExit, match=r"benchmarks\.claims"):
+        read_inputs(tmp_path)
+    facts = {"device": "A processor", "cores": 2}
+    (tmp_path / "claims.json").write_text(json.dumps(facts))
+    with pytest.raises(SystemExit, match=r"a-processor-2-cores/cpu-\*\.json: missing"):
+        read_inputs(tmp_path)

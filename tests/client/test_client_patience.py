@@ -134,10 +134,10 @@ def test_a_connection_is_used_again_after_an_answer_that_was_whole() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=lambda: answers(listener.accept()[0]), daemon=True)
         thread.start()
-        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_secs=0.5) as client:
-            for _ in range(3):
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_secs=2.0) as client:
+            for pause_secs in (1.1, 1.1, 0.0):  # together longer than one request may take
                 with pytest.raises(DietCodeError):
                     client.job(JOB)
-                time.sleep(0.3)
-        thread.join(5)
+                time.sleep(pause_secs)
+        thread.join(60)
     assert len(seen) == 3 and len(set(seen)) == 1

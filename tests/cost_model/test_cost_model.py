@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.cpu.counts import count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
+from dietcode.cost_model.cpu.model import (
+    EXPOSED,
+    CountedWaves,
+    LocalModel,
+    TermRates,
+    _work,
+    fit_together,
+    terms_of,
+)
 from dietcode.cost_model.model import cost_array
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
@@ -148,6 +156,48 @@ def test_what_few_waves_leave_open_comes_from_other_micro_kernels() -> None:
         for known in ([poor], [*waves, poor])
     ]
     assert gaps[1] < 0.1 < gaps[0]
+
+
+LAYER = {"n": 2304, "k": 768}  # its panels: 7 MB
+FEW_ROWS = tuple({"m": m, **LAYER} for m in (1, 7, 17, 45, 304, 2048))
+
+
+def streamed_times(kernel: MicroKernel, points: tuple[dict[str, int], ...], per_cycle: float) -> Any:
+    """Seconds where panels arrive while tiles compute, at so many elements a cycle: the longer of both."""
+    counts = count(DENSE, kernel, LIMITS, {k: np.array([p[k] for p in points]) for k in "mnk"})
+    cycles = np.maximum(counts.streamed / per_cycle, counts.step_cycles) * counts.reduction
+    return (6000.0 + cycles * counts.stretch(0.6)) / HZ
+
+
+@pytest.mark.parametrize("per_cycle", [1.0, 2.0, 3.0])
+def test_panels_that_arrive_more_slowly_than_tiles_compute(per_cycle: float) -> None:
+    """Shapes of few rows take as long as the panels; a sum of both terms is twice as far off there."""
+    kernels = [MicroKernel(rows, 16) for rows in (3, 4, 5, 6)]
+    waves = [
+        CountedWaves.of(DENSE, k, LIMITS, 0.6, FEW_ROWS, streamed_times(k, FEW_ROWS, per_cycle).tolist())
+        for k in kernels
+    ]
+    held_out = tuple({"m": m, **LAYER} for m in (2, 5, 11, 23, 100, 900))
+    extents = arrays(**{k: [p[k] for p in held_out] for k in "mnk"})
+    rates = TermRates.of_all(waves)
+    gaps = [
+        max(
+            np.abs(predicted(model, extents, 0.6) / streamed_times(k, held_out, per_cycle) - 1.0).max()
+            for k, model in zip(kernels, models, strict=True)
+        )
+        for models in (fit_together(waves), [one.fit(rates) for one in waves])
+    ]
+    assert gaps[0] < 0.05 and gaps[0] < gaps[1] / 2
+    facts = fit_together(waves)[0].to_json()
+    assert facts["streamed_elements_per_cycle"] == per_cycle
+
+
+def test_no_exposed_cycles_where_tasks_pack_panels_or_waves_fit_without() -> None:
+    packed = Problem(**(vars(DENSE) | {"column_operand_constant": False}))
+    assert not count(packed, TILE, LIMITS, arrays(m=1, n=2304, k=768)).streamed.any()
+    plain = CountedWaves.of(DENSE, TILE, LIMITS, 0.6, POINTS, times_of(POINTS, COEFFICIENTS, 0.6))
+    assert EXPOSED not in fit_together([plain])[0].terms
+    assert fit_together([]) == []
 
 
 def test_factors_are_ratios_and_their_product_is_the_cost() -> None:

@@ -274,7 +274,7 @@ def test_a_tracker_that_answers_anything(engine: RpcDevice, answer: bytes) -> No
         speaker.start()
         engine.address = listening.getsockname()
         assert engine.num_servers() == 0
-        speaker.join(10.0)
+        speaker.join(60.0)
 
 
 def test_what_the_spec_must_name(engine: RpcDevice) -> None:

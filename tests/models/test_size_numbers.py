@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from graph_runs import assert_same, exported, imported, torch
 
 from dietcode.errors import ModelError
+from dietcode.models.exporting import export
 
 L = torch.export.Dim("L", min=4, max=64)
 F = torch.nn.functional
@@ -49,3 +51,24 @@ def test_where_only_constants_are_known() -> None:
     program = exported(_Model(lambda x: F.leaky_relu(x, 1.0 / x.shape[0])), (torch.ones(9, 5),), ({0: L},))
     with pytest.raises(ModelError, match=r"leaky_relu.*depends on sizes.*\(test_size_numbers.py:\d+\)"):
         imported(program)
+
+
+def _attend(x: Any, scale: Any) -> Any:
+    x = x[None, None]
+    return F.scaled_dot_product_attention(x, x, x, scale=scale)[0, 0]
+
+
+@pytest.mark.parametrize("scale", [lambda n: n**-0.5, lambda n: (n + 1) / 70], ids=["power", "quotient"])
+def test_the_scale_of_attention_may_follow_from_a_size(scale: Callable[[Any], Any]) -> None:
+    model = _Model(lambda x: _attend(x, scale(x.shape[0]))).eval()
+    graph, weights = imported(export(model, (torch.ones(9, 5),), dynamic_shapes=({0: L},)))
+    for rows in (4, 9, 60):
+        assert_same(model, graph, weights, (torch.randn(rows, 5),))
+
+
+def test_numbers_that_would_become_constants_are_refused() -> None:
+    model = _Model(lambda x: _attend(x, 1.0 / math.log(x.shape[0] + 1.0))).eval()
+    before = F.scaled_dot_product_attention
+    with pytest.raises(ModelError, match=r"becomes a constant \(test_size_numbers.py:\d+\); allowed"):
+        export(model, (torch.ones(9, 5),), dynamic_shapes=({0: L},))
+    assert F.scaled_dot_product_attention is before

@@ -23,6 +23,7 @@ import idiomatic_programs  # noqa: E402
 import ordinary_programs  # noqa: E402
 import plain_programs  # noqa: E402
 import searching_programs  # noqa: E402
+import set_programs  # noqa: E402
 import varied_programs  # noqa: E402
 
 PROGRAMS: dict[str, Any] = {
@@ -34,6 +35,7 @@ PROGRAMS: dict[str, Any] = {
     **dict_programs.PROGRAMS,
     **searching_programs.PROGRAMS,
     **ordinary_programs.PROGRAMS,
+    **set_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {
@@ -76,5 +78,5 @@ def _eager(program: Any, instance: list[Any]) -> Any:
     """Return what a program gives, or how it fails."""
     try:
         return program.eager(*instance)
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, RuntimeError) as error:
         return error

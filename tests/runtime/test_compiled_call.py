@@ -227,15 +227,22 @@ def test_errors_of_the_code_are_left_to_the_long_way() -> None:
 
 
 def test_an_interrupt_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any) -> Any:
+    asked = []
+
+    def interrupted(*given: Any) -> Any:
+        asked.append(given)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compiled, "_aligned", interrupted)
     library = dietcode.load(built("rows"))
     x, w = np.ones((70, 37), np.float32), library.pack(W=np.ones((100, 37), np.float32))
     library.resolve([x.shape, w.shape], ())
+    assert library.compiled is not None
     with pytest.raises(KeyboardInterrupt):
         library(X=x, W=w)
+        declined = short(library, X=x, W=w) is NotImplemented
+        pytest.fail(f"it returned, asked for memory {asked}; C leaves this call to Python: {declined}")
+    assert asked == [((70, 100), np.dtype(np.float32))]
 
 
 def test_a_library_looks_as_one_in_python() -> None:

@@ -1,4 +1,4 @@
-"""How many cores a process may use: its affinity, and the quotas of its cgroups, of both versions."""
+"""What a process may use: cores of its affinity and quotas, and memory, with cgroups of both versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dietcode.runtime import cpu
-from dietcode.runtime.cpu import available_cores, quota_cores
+from dietcode.runtime.cgroups import memory_bytes, quota_cores
+from dietcode.runtime.cpu import available_cores
 
 NEW, OLD = "0::/{0}\n", "5:memory:/{0}\n4:cpu,cpuacct:/{0}\n"
 
@@ -75,3 +76,24 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr(cpu, "quota_cores", lambda: quota)
     assert available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        (
+            NEW.format("a/b"),
+            {"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "4096\n"},
+            4096,
+        ),
+        (OLD.format("x"), {"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "8192\n"}, 8192),
+        (OLD.format("x"), {"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        (NEW.format("a"), {"sys/fs/cgroup/a/memory.max": "nonsense"}, None),
+        ("", {}, None),
+    ],
+)
+def test_the_least_limit_of_memory_counts(
+    tmp_path: Path, groups: str, files: dict[str, str], limit: int | None
+) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory_bytes(made(tmp_path, groups, files)) == (machine if limit is None else limit)

@@ -58,6 +58,7 @@ def call(program: Path, folder: Path, *numbers: int) -> subprocess.CompletedProc
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.sampled(keep=2)  # one of each category
 @pytest.mark.parametrize("value", [1, 5, 33, 64])
 def test_a_program_gets_right_results(program: Path, folder: Path, value: int) -> None:
     """Every element is 256 · 0.5 · 0.25 − 1."""

@@ -55,6 +55,9 @@ class Counts(CoreCounts):
     tail_bodies : bodies that loop partitioning runs in tiles that reach past an edge, over P.
     tail_vectors : rows × vectors that those bodies compute, over P.
     tail_cycles : cycles that a step of the reduction takes in each of those bodies, by arithmetic, over P.
+    step_cycles : the same of all bodies, those of whole tiles too.
+    streamed : elements that a step of the reduction reads of the panels of all visits; 0 where tasks pack the
+        panels themselves, just before they read them.
     written : vectors of the output that are written, over P.
     packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
     gathered : elements of the row operand that tasks copy next to each other, over P.
@@ -69,6 +72,8 @@ class Counts(CoreCounts):
     tail_bodies: FloatArray
     tail_vectors: FloatArray
     tail_cycles: FloatArray
+    step_cycles: FloatArray
+    streamed: FloatArray
     written: FloatArray
     packed: FloatArray
     gathered: FloatArray
@@ -112,6 +117,8 @@ def count(
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
         bodies, vectors, cycles = bodies * 0, vectors * 0, cycles * 0
+    whole = full if micro_kernel.tails == "partition" else tiles
+    step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes)
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
     gathered = own_batch * rows / grid.row_parts * reduction
@@ -126,6 +133,8 @@ def count(
         tail_bodies=batch * bodies / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
         tail_cycles=batch * cycles / limits.num_cores,
+        step_cycles=(whole * step + batch * cycles) / limits.num_cores,
+        streamed=visits * micro_kernel.columns * (not packs),
         written=(batch * rows * panels / limits.num_cores).astype(np.float64),
         packed=packed * packs,
         gathered=gathered * copies_rows(problem, micro_kernel),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates
+from dietcode.cost_model.cpu.model import CountedWaves, fit_together
 from dietcode.cost_model.model import Extents, Factors, Fitted, FittedLocal
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
@@ -18,14 +18,7 @@ from dietcode.target.cpu import CpuTarget
 
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel of a contraction; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, CountedWaves.of), _fit_together)
-
-
-def _fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
-    if not waves:
-        return []
-    rates = TermRates.of_all(waves)
-    return [one.fit(rates) for one in waves]
+    return fit_each(problem, target, records, extents, (allows, CountedWaves.of), fit_together)
 
 
 def fit_each(

@@ -14,26 +14,32 @@ The terms depend on how the micro-kernel treats tails:
     partition        visits·K, full tiles·K, bodies, tail cycles·K, tail bodies·K
     global           visits·K, tiles·K, tiles, copied elements
     all              vectors written
+    any              exposed cycles·K, where panels are streamed and few tiles use each
     any              packed elements, where tasks pack the column operand
     any              gathered elements, where tasks copy the row operand
 
-The coefficient of visits·K is the time to stream a panel beyond what computing hides (instead of bytes /
-bandwidth), that of tiles·K the steady rate, that of tiles the prologue of a tile, those of padded tiles and
-padded tiles·K what local padding and checks add. With loop partitioning a tail costs what its bodies take by
-arithmetic (tail cycles·K) and what each of them adds to a step (tail bodies·K), and every body has a prologue
-(bodies = full tiles + tail bodies). With global padding all tiles are alike, and the copies are added. c₀ is
-the launch with its fork and join.
+The coefficient of visits·K is what a panel adds wherever it comes from (instead of bytes / bandwidth), that
+of tiles·K the steady rate, that of tiles the prologue of a tile, those of padded tiles and padded tiles·K
+what local padding and checks add. With loop partitioning a tail costs what its bodies take by arithmetic
+(tail cycles·K) and what each of them adds to a step (tail bodies·K), and every body has a prologue (bodies
+= full tiles + tail bodies). With global padding all tiles are alike, and the copies are added. c₀ is the
+launch with its fork and join.
 
 A micro-kernel has about as many waves as terms. What they leave open comes from the others of the workload:
 all are fitted towards one set of *rates*, seconds for each cycle that arithmetic counts in a term, which is
 the median of theirs (`TermRates`). So the launch, the fork and join, and panels that come from far away cost
 what they were measured to cost on the device.
+
+A panel that few tiles use arrives more slowly than they compute, and a call takes the longer of both, not
+the sum: exposed cycles are those by which reading the panels, at so many elements a cycle, exceeds what the
+steps take by arithmetic. How many elements is one number for all micro-kernels of a workload, that of
+`_STREAMING` at which they fit their waves best, or there is no such term (`fit_together`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +58,8 @@ _TILE_CYCLES = 80.0  # begin and end of a tile
 _VECTOR_CYCLES = 2.0  # of a vector that is written
 _STREAMED_PER_CYCLE = 16.0  # elements of a panel
 _PACKED_PER_CYCLE, _GATHERED_PER_CYCLE = 4.0, 8.0  # elements
+_STREAMING = (6.0, 4.0, 3.0, 2.0, 1.0)  # elements a cycle of panels that a core reads
+_MOST_ERROR = 0.25  # of a wave, as the fits of two rates are compared: more is a disturbed reading
 
 
 @dataclass(frozen=True)
@@ -66,12 +74,15 @@ class LocalModel:
         Names of the terms of t_work, see `terms_of`.
     fit_error : float
         Median relative error on the measured waves.
+    streaming : float
+        Elements a cycle by which exposed cycles are counted, where that is a term.
     """
 
     micro_kernel: MicroKernel
     coefficients: FloatArray
     terms: tuple[str, ...]
     fit_error: float
+    streaming: float = np.inf
 
     def predict(
         self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]
@@ -87,7 +98,7 @@ class LocalModel:
         extents : dict of str to int64 array [num_instances]
         """
         counts = count(problem, self.micro_kernel, limits, extents)
-        work = _work(counts, self.terms) @ self.coefficients[1:]
+        work = _work(counts, self.terms, self.streaming) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
         f_spatial = 1.0 / counts.stretch(kappa)
         cost = f_local * f_spatial * counts.f_pad
@@ -98,11 +109,13 @@ class LocalModel:
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the report."""
         names = ("launch_secs", *self.terms)
-        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
-            "median_fit_error": self.fit_error
-        }
+        found = dict(zip(names, (float(c) for c in self.coefficients), strict=True))
+        if EXPOSED in self.terms:
+            found["streamed_elements_per_cycle"] = self.streaming
+        return found | {"median_fit_error": self.fit_error}
 
 
+EXPOSED = "secs_per_exposed_cycle_k"
 _PACKED, _GATHERED = "secs_per_packed_element", "secs_per_gathered_element"
 
 
@@ -171,9 +184,19 @@ def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
     return terms
 
 
-def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
+def _work(counts: Counts, terms: tuple[str, ...], streaming: float = np.inf) -> FloatArray:
     """Return the terms of t_work, [num_instances, num_terms]."""
-    return np.stack([_TERMS[name].count(counts) for name in terms], axis=1)
+
+    def of(name: str) -> FloatArray:
+        return _exposed(counts, streaming) if name == EXPOSED else _TERMS[name].count(counts)
+
+    return np.stack([of(name) for name in terms], axis=1)
+
+
+def _exposed(counts: Counts, streaming: float) -> FloatArray:
+    """Return the cycles by which reading the panels exceeds the steps that use them, [num_instances]."""
+    cycles: FloatArray = np.maximum(counts.streamed / streaming - counts.step_cycles, 0.0) * counts.reduction
+    return cycles
 
 
 @dataclass(frozen=True)
@@ -189,6 +212,12 @@ class CountedWaves:
     counted : float64 array [num_waves, 1 + num_terms]
         Not yet in cycles, f_spatial included.
     secs : float64 array [num_waves]
+    counts : Counts
+        Of the waves.
+    kappa : float
+        κ of f_spatial.
+    streaming : float
+        As of `LocalModel`.
     """
 
     micro_kernel: MicroKernel
@@ -196,6 +225,9 @@ class CountedWaves:
     units: FloatArray
     counted: FloatArray
     secs: FloatArray
+    counts: Counts
+    kappa: float
+    streaming: float = np.inf
 
     @classmethod
     def of(
@@ -229,13 +261,29 @@ class CountedWaves:
         lanes = limits.lanes_of(micro_kernel)
         units = np.asarray([_LAUNCH_CYCLES, *(_TERMS[name].cycles(micro_kernel, lanes) for name in terms)])
         counted = np.column_stack([np.ones_like(times), work])
-        return cls(micro_kernel, ("launch_secs", *terms), units, counted, times)
+        return cls(micro_kernel, ("launch_secs", *terms), units, counted, times, counts, kappa)
+
+    def with_streaming(self, streaming: float) -> CountedWaves:
+        """Return the same with exposed cycles as a term, at so many elements of panels a cycle."""
+        exposed = _exposed(self.counts, streaming) * self.counts.stretch(self.kappa)
+        return replace(
+            self,
+            terms=(*self.terms, EXPOSED),
+            units=np.append(self.units, 1.0),
+            counted=np.column_stack([self.counted, exposed]),
+            streaming=streaming,
+        )
+
+    def error(self, model: LocalModel) -> float:
+        """Return the mean relative error of a fit, each at most `_MOST_ERROR`."""
+        errors = np.abs(self.counted @ model.coefficients / self.secs - 1.0)
+        return float(np.minimum(errors, _MOST_ERROR).mean())
 
     def fit(self, rates: TermRates) -> LocalModel:
         """Fit all coefficients towards the rates of the workload."""
         known = np.asarray([rates.of(name) for name in self.terms]) * self.units
         coefficients, error = fit_towards(self.counted, self.secs, known)
-        return LocalModel(self.micro_kernel, coefficients, self.terms[1:], error)
+        return LocalModel(self.micro_kernel, coefficients, self.terms[1:], error, self.streaming)
 
 
 @dataclass(frozen=True)
@@ -269,3 +317,18 @@ class TermRates:
     def of(self, term: str) -> float:
         """Return the rate of a term."""
         return self.by_term.get(term, self.usual)
+
+
+def fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
+    """Fit all micro-kernels of a workload: with one set of rates, and streaming as they fit best."""
+    best: list[LocalModel] = []
+    least = np.inf
+    exposing = [s for s in _STREAMING if any((_exposed(one.counts, s) > 0).any() for one in waves)]
+    for streaming in (np.inf, *exposing):
+        these = waves if np.isinf(streaming) else [one.with_streaming(streaming) for one in waves]
+        rates = TermRates.of_all(these) if these else TermRates(1.0, {})
+        found = [one.fit(rates) for one in these]
+        error = float(np.mean([one.error(model) for one, model in zip(these, found, strict=True)] or [0.0]))
+        if error < least:
+            best, least = found, error
+    return best

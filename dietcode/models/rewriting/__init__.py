@@ -2,19 +2,22 @@
 
 ``rewriter`` how a graph is written anew, ``patterns`` and ``activations`` functions put together again,
 ``dense`` products with weights, ``convolutions`` scales folded and channels put last, ``transposition``
-transposes moved to where they cost nothing, ``sharing`` what follows from shapes alone.
+transposes moved to where they cost nothing, ``causal`` masks that hide what comes later, ``tables`` and
+``sharing`` what follows from shapes alone.
 """
 
 from __future__ import annotations
 
 from dietcode.graph.graph import Graph
 from dietcode.models.rewriting.activations import ACTIVATIONS
+from dietcode.models.rewriting.causal import causal
 from dietcode.models.rewriting.convolutions import CHANNELS_LAST, FOLDING
 from dietcode.models.rewriting.dense import DENSE
 from dietcode.models.rewriting.patterns import PATTERNS
 from dietcode.models.rewriting.recurrent import RECURRENT
 from dietcode.models.rewriting.rewriter import rewritten
 from dietcode.models.rewriting.sharing import sharing
+from dietcode.models.rewriting.tables import tables
 from dietcode.models.rewriting.transposition import TRANSPOSITION
 
 __all__ = ["rewrite"]
@@ -23,6 +26,7 @@ __all__ = ["rewrite"]
 def rewrite(graph: Graph) -> Graph:
     """Return the graph that is taken apart."""
     together = (*PATTERNS, *ACTIVATIONS, *DENSE)
-    for rules in ((*together, *RECURRENT), together, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION), (sharing(),)):
+    of_shapes = ((causal,), (tables(),), (sharing(),))
+    for rules in ((*together, *RECURRENT), together, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION), *of_shapes):
         graph = rewritten(graph, rules)
     return graph

@@ -17,6 +17,8 @@ _FEW, _MANY = (
     4096,
 )  # positions of an axis, and elements of a value, from which a copy for each position pays
 
+_UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (32, 64)}
+
 
 def _copy(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
     """Copy a value whose elements do not lie one after the other.
@@ -48,6 +50,10 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
     """
     given, rows = operands[0], attributes["rows"]
     if not given.size:
+        return
+    unsigned = _UNSIGNED.get(given.dtype)  # where numbers below 0 are the largest, so that one look is enough
+    if unsigned is not None and np.maximum.reduce(given.view(unsigned), axis=None) < rows:
+        np.copyto(out, given, casting="unsafe")
         return
     low, high = int(given.min()), int(given.max())
     if low < -rows or high >= rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from dietcode.errors import ProgramError, ShapeError
+from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.programs.failures import FAILURE_WORDS, failure_of
 from dietcode.runtime.programs.instances import InstanceEncoder, Integers
@@ -17,7 +18,6 @@ from dietcode.runtime.programs.results import ResultDecoder, words_at
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
 
-MAX_BYTES = 1 << 36
 MAX_STEPS = 1 << 40
 _DONE, _NO_BYTES, _NO_ROWS, _NO_STEPS = range(4)
 _PHASE_BITS = 24
@@ -61,7 +61,8 @@ class LoadedProgram(Reopened):
     ----------
     plan : ProgramPlan
     max_bytes : int
-        That a call may take; it ends with a MemoryError beyond.
+        That a call may take, half of the memory that the process may use at first; it ends with a MemoryError
+        beyond.
     max_steps : int
         Instructions of a call; it ends with a ProgramError beyond.
     """
@@ -75,7 +76,7 @@ class LoadedProgram(Reopened):
         id_limits: Mapping[tuple[int, int], int],
     ) -> None:
         self.folder, self.manifest, self.plan = folder, manifest, plan
-        self.max_bytes, self.max_steps = MAX_BYTES, MAX_STEPS
+        self.max_bytes, self.max_steps = memory_bytes() // 2, MAX_STEPS
         self._machines = tuple(NativeMachine(plan, one, id_limits) for one in kernels)
         self._encoder, self._decoder = InstanceEncoder(plan), ResultDecoder(plan)
         self._free: tuple[list[Callable[..., Any]], ...] = ([], [])
@@ -175,7 +176,7 @@ class LoadedProgram(Reopened):
             )
         raise MemoryError(
             f"{name}: {count} instances take over {self.max_bytes} bytes, or more than there are; "
-            "pass fewer at once"
+            "does an object contain itself? Otherwise pass fewer at once, or set max_bytes"
         )
 
     def _traced(self, words: array[int]) -> list[BlockRun]:

@@ -42,6 +42,7 @@ from small_libraries import SAFE_ERROR, error
 
 import dietcode
 from dietcode.errors import ProgramError, ShapeError
+from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.programs.loaded import LoadedProgram
 
 COUNT = function("count", 1, [  # down to zero, by calls
@@ -224,6 +225,17 @@ def test_limits_of_a_call() -> None:
     for _ in range(3):
         with pytest.raises(MemoryError, match="1 instances take over 10000000 bytes"):
             growing([1])
+
+
+def test_an_instance_that_contains_itself_ends() -> None:
+    program = load(ENCODE)
+    assert 0 < program.max_bytes <= memory_bytes() // 2
+    endless = Tree(None, None, 0)
+    endless.left = endless.right = endless
+    program.max_bytes = 10_000_000
+    with pytest.raises(MemoryError, match="does an object contain itself"):
+        program([endless])
+    assert (program([leaf(2)])[0] == weights()["E"][2]).all()
 
 
 def test_a_call_is_interrupted() -> None:

@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
     status_code_conformance,
 )
 
-SEED, NUM_EXAMPLES = 7, 12 if os.environ.get("DIETCODE_TEST_LONG") else 5
+SEED, NUM_EXAMPLES = 7, 12 if os.environ.get("DIETCODE_TEST_LONG") else 3
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

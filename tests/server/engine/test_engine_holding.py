@@ -14,6 +14,7 @@ from simple_server import Server
 from sqlalchemy import text
 
 from dietcode.protocol import JobState
+from dietcode_server.engine import holding
 from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
 from dietcode_server.engine.worker import claim
 from dietcode_server.store import jobs, slots
@@ -56,9 +57,10 @@ class Counting:
         self.asked.append("close")
 
 
-def test_nothing_begins_after_the_lease(server: Server) -> None:
-    children = Counting()
-    heartbeat = Heartbeat(server.database, "0" * 16, "me", 0.1, 0.3)
+def test_nothing_begins_after_the_lease(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    children, ahead_secs = Counting(), 0.0
+    monkeypatch.setattr(holding, "clock_secs", lambda: clock_secs() + ahead_secs)
+    heartbeat = Heartbeat(server.database, "0" * 16, "me", 20.0, 60.0)
     taken: list[str] = []
     with HeldChildren(children, heartbeat.holds, taken.append) as held:  # type: ignore[arg-type]
         seeds: Any = held.seeds
@@ -69,8 +71,9 @@ def test_nothing_begins_after_the_lease(server: Server) -> None:
             lambda: seeds.find("x", None, None),
         ]
         assert [call() for call in calls] == ["x"] * 4
-        while heartbeat.holds():
-            time.sleep(0.02)
+        assert heartbeat.holds()
+        ahead_secs = 61.0
+        assert not heartbeat.holds()
         for call in calls:
             with pytest.raises(LeaseLostError):
                 call()
@@ -110,7 +113,7 @@ def test_a_slot_that_becomes_known_later_is_waited_for(server: Server) -> None:
     assert taker.is_alive() and said == ["another job measures on device; waiting for it"]
     with server.database.write() as session:
         slots.free(session, "another")
-    taker.join(10)
+    taker.join(60)
     with server.database.read() as session:
         assert slots.holders(session) == {"device": job_id}
     heartbeat.take("device", said.append)

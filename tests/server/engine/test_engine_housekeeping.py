@@ -77,7 +77,7 @@ def test_its_thread_says_what_went_and_stops(
                 break
             keeper._thread.join(0.1)
     keeper.stop()
-    keeper._thread.join(5)
+    keeper._thread.join(60)
     assert not keeper._thread.is_alive()
     assert [record.getMessage() for record in caplog.records] == [
         "deleted 1 job, 0 records, 1 workload, 0 blobs"

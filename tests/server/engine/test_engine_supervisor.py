@@ -58,7 +58,7 @@ def test_a_worker_that_is_killed_leaves_an_interrupted_job(server: Server) -> No
     job_id = server.submit("waits")
     processes = server.processes("waits")
     processes[0].kill()
-    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=15)
+    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=60)
     assert row.error is not None and "killed by signal 9" in row.error and f"resume {job_id}" in row.error
     assert gone(processes), "its child went with it"
     (server.work / "waits.pids").unlink()
@@ -171,7 +171,7 @@ def claimed(server: Server, runner: str, beat: datetime) -> str:
 def test_a_job_of_a_worker_that_is_dead_is_interrupted_at_start(server: Server) -> None:
     job_id = claimed(server, f"{socket.gethostname()}/999999999/1.0", datetime.now(timezone.utc))
     server.supervisor.start()
-    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)
+    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=60)
     assert row.error is not None and "died with its server" in row.error
 
 
@@ -191,7 +191,7 @@ def test_a_worker_is_judged_by_its_lease(server: Server, where: str, age_secs: f
     job_id = claimed(server, "elsewhere/1/1.0" if where == "elsewhere" else runner_name(), beat)
     server.supervisor.start()
     if lost:
-        server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)
+        server.reach(job_id, JobState.INTERRUPTED, timeout_secs=60)
     else:
         time.sleep(1.2)
         assert server.row(job_id).state == JobState.RUNNING.value

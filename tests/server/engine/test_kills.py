@@ -84,7 +84,7 @@ class Service:
     def stop(self) -> None:
         assert self.process is not None and self.process.stderr is not None
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(15) == 0
+        assert self.process.wait(60) == 0
         self.process.stderr.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -187,13 +187,13 @@ def test_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
         killed += 1
         hit[now.progress.stage if now.progress else "start"] += 1
         if alone:
-            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=15)
+            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=60)
         wait_until_alone(service, alone)
         assert service.known()[: len(known)] == known, "a record was lost or changed"
         assert all(count >= trials.get(path, 0) for path, count in service.trials().items())
         if not alone:
             client = service.start()
-            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=15)
+            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=60)
         if now.state == JobState.INTERRUPTED:  # else it was done in the moment of the kill
             assert now.error is not None and "resume" in now.error
             assert now.measured == measured_by(service, job)

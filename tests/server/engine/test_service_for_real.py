@@ -53,7 +53,7 @@ class Place:
     def stop(self) -> None:
         assert self.server is not None
         self.server.send_signal(signal.SIGTERM)
-        _, err = self.server.communicate(timeout=15)
+        _, err = self.server.communicate(timeout=60)
         assert self.server.returncode == 0, err
 
     def begin(self, *arguments: object, stderr: Any = subprocess.PIPE) -> subprocess.Popen[str]:

@@ -1,0 +1,200 @@
+"""Sets that a program makes, in the words that programs may have: their members in a list.
+
+What a program may see of a set does not depend on the order of its members, which Python does not say. These
+functions are compiled as those of `dietcode.programs.lists` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.runtime.programs.instances import find
+
+ALLOWED = "|, &, -, ==, !=, <= and >= of two sets that the program makes; methods, as s.union(items)"
+
+
+@dataclass(eq=False)
+class MemberSet:
+    """A set while samples run, and a record of the program's."""
+
+    set_members: list[Any]
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return len(self.set_members)
+
+
+MemberSet.__name__ = "set"  # which records are known by
+SET = ("record", "set")  # its kind
+
+
+def made(items: Sequence[Any]) -> MemberSet:
+    """Return ``set(items)``."""
+    own = MemberSet([])
+    for one in items:
+        if find(own.set_members, one) < 0:
+            own.set_members.append(one)
+    return own
+
+
+def copied(own: MemberSet) -> MemberSet:
+    """Return ``own.copy()``."""
+    return MemberSet(list(own.set_members))
+
+
+def has(one: Any, own: MemberSet) -> bool:
+    """Return ``one in own``."""
+    return find(own.set_members, one) >= 0
+
+
+def add(own: MemberSet, one: Any) -> None:
+    """Do ``own.add(one)``."""
+    if find(own.set_members, one) < 0:
+        own.set_members.append(one)
+
+
+def discard(own: MemberSet, one: Any) -> None:
+    """Do ``own.discard(one)``."""
+    at = find(own.set_members, one)
+    if at >= 0:
+        own.set_members.pop(at)
+
+
+def remove(own: MemberSet, one: Any) -> None:
+    """Do ``own.remove(one)``."""
+    at = find(own.set_members, one)
+    if at < 0:
+        raise KeyError("a member that the set lacks")
+    own.set_members.pop(at)
+
+
+def update(own: MemberSet, others: Sequence[Any]) -> None:
+    """Do ``own.update(others)``."""
+    for one in others:
+        if find(own.set_members, one) < 0:
+            own.set_members.append(one)
+
+
+def updated(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Do ``own |= others``, and return the set."""
+    for one in others:
+        if find(own.set_members, one) < 0:
+            own.set_members.append(one)
+    return own
+
+
+def clear(own: MemberSet) -> None:
+    """Do ``own.clear()``."""
+    own.set_members = []
+
+
+def union(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Return ``own | others``."""
+    found = MemberSet(list(own.set_members))
+    for one in others:
+        if find(found.set_members, one) < 0:
+            found.set_members.append(one)
+    return found
+
+
+def intersection(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Return ``own & others``."""
+    found: list[Any] = []
+    for one in own.set_members:
+        if find(others, one) >= 0:
+            found.append(one)
+    return MemberSet(found)
+
+
+def difference(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Return ``own - others``."""
+    found: list[Any] = []
+    for one in own.set_members:
+        if find(others, one) < 0:
+            found.append(one)
+    return MemberSet(found)
+
+
+def is_within(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own <= others``."""
+    for one in own.set_members:  # noqa: SIM110
+        if find(others, one) < 0:
+            return False
+    return True
+
+
+def is_around(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own >= others``."""
+    for one in others:  # noqa: SIM110
+        if find(own.set_members, one) < 0:
+            return False
+    return True
+
+
+def is_apart(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own.isdisjoint(others)``."""
+    for one in others:  # noqa: SIM110
+        if find(own.set_members, one) >= 0:
+            return False
+    return True
+
+
+def is_equal(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own == others``, of two sets."""
+    if len(own.set_members) != len(others):
+        return False
+    for one in others:  # noqa: SIM110
+        if find(own.set_members, one) < 0:
+            return False
+    return True
+
+
+def differs(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own != others``, of two sets."""
+    return not is_equal(own, others)
+
+
+METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
+    ("add", 1): add,
+    ("discard", 1): discard,
+    ("remove", 1): remove,
+    ("update", 1): update,
+    ("clear", 0): clear,
+    ("copy", 0): copied,
+    ("union", 1): union,
+    ("intersection", 1): intersection,
+    ("difference", 1): difference,
+    ("issubset", 1): is_within,
+    ("issuperset", 1): is_around,
+    ("isdisjoint", 1): is_apart,
+}
+OPERATORS: dict[str, Callable[..., Any]] = {  # by the names that the module operator has for them
+    "or_": union,
+    "and_": intersection,
+    "sub": difference,
+    "eq": is_equal,
+    "ne": differs,
+    "le": is_within,
+    "ge": is_around,
+}
+
+
+def is_own(function: Callable[..., Any], position: int) -> bool:
+    """Whether a function takes an argument as the set that it is; it takes others as lists of members."""
+    return function.__module__ == __name__ and function is not made and position == int(function is has)
+
+
+def has_set(value: Any) -> bool:
+    """Whether a result has a set in it."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, MemberSet):
+            return True
+        if id(one) not in seen:
+            seen.add(id(one))
+            waiting += one if isinstance(one, list | tuple) else getattr(one, "__dict__", {}).values()
+    return False
