@@ -171,14 +171,15 @@ def store_masked(buffer: Any, value: Any, index: Any, mask: Any) -> None:
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, address, mask))
 
 
-def prefetch(buffer: Any, index: Any, level: int = 0) -> None:
+def prefetch(buffer: Any, index: Any, level: int = 0, for_writing: bool = False) -> None:
     """Prefetch a cache line; an address past the buffer's end does no harm.
 
-    `level` is 0 for all caches, or `FROM_L2` for all but L1.
+    `level` is 0 for all caches, or `FROM_L2` for all but L1. A line that is fetched for writing is this
+    core's alone.
     """
     address = tirx.address_of(buffer[as_int64(index)])
-    read, near, data = (tirx.IntImm("int32", n) for n in (0, _NEAREST - level, 1))
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, near, data))
+    writes, near, data = (tirx.IntImm("int32", n) for n in (int(for_writing), _NEAREST - level, 1))
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, writes, near, data))
 
 
 def call(function: ir.GlobalVar, arguments: Sequence[Any]) -> None:

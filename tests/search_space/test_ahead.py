@@ -7,9 +7,13 @@ from collections import Counter
 
 import pytest
 from compiled import make_problem
+from row_blocks import problem_of
 
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.stage import Stage
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 17, num_cores=2)
@@ -25,8 +29,11 @@ def asked_for(
     einsum: str = "mk,nk->mn",
 ) -> Counter[str]:
     """How often a tile asks for each tensor; what a task keeps has no name."""
-    problem = make_problem(einsum, extents, list(stages), constant)
-    text = str(build_module(problem, [tile], 0, (), LIMITS).script(show_meta=False))
+    return asked_by(make_problem(einsum, extents, list(stages), constant), tile)
+
+
+def asked_by(problem: AnyProblem, micro_kernel: AnyMicroKernel) -> Counter[str]:
+    text = str(build_module(problem, [micro_kernel], 0, (), LIMITS).script(show_meta=False))
     # The micro-kernel's function comes first; packing, another one, names its buffers anew.
     named: dict[str, str] = {}
     for buffer, tensor in re.findall(r"(\w+) = T\.decl_buffer\(.*?data=([A-Za-z]+)", text):
@@ -56,3 +63,21 @@ def test_columns_that_would_push_out_what_is_in_l2_are_not_asked_for() -> None:
     deep = WIDE | {"k": 2048}
     assert asked_for(deep)["W"] == 0
     assert asked_for(deep, MicroKernel(4, 8, "partition", 512))["W"] == 1, "a range of them is small enough"
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_ask_for_the_next_ones_and_for_what_a_later_pass_writes(rows: int) -> None:
+    problem = problem_of("softmax", {"k": 32})  # two lines, one step, nothing left over
+    kernel = RowKernel(rows, 32)
+    alone = 2 * (rows > 1)  # lines of a row that is left over, which knows no next one
+    assert asked_by(problem, kernel) == {"X": 2 * rows, "mask": 2 * rows, "Y": 2 * rows + alone}
+
+
+def test_outputs_that_are_written_past_the_caches_are_not_asked_for() -> None:
+    problem = problem_of("softmax", {"k": 32})
+    assert asked_by(problem, RowKernel(1, 32, stream=True))["Y"] == 0
+
+
+def test_what_the_only_pass_writes_is_not_asked_for() -> None:
+    problem = problem_of("lookup", {"n": 32})
+    assert asked_by(problem, RowKernel(2, 32)) == {"words": 4}, "rows of the table alone"

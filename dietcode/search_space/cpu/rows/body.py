@@ -16,6 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import maximum, pointwise
 from dietcode.search_space.cpu.rows.streaming import stream
+from dietcode.search_space.cpu.rows.turning import turned
 from dietcode.search_space.cpu.squares import transposed
 from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
@@ -94,11 +95,13 @@ class RowBody:
     _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _inside: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _stored: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    _ahead: dict[str, Any] = field(default_factory=dict, init=False)
+    _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
     _num_turned: Any = field(default=None, init=False)
 
-    def emit(self, rows: Sequence[Any], span: Span, following: Any = None, num_turned: Any = None) -> None:
+    def emit(
+        self, rows: Sequence[Any], span: Span, following: Sequence[Any] = (), num_turned: Any = None
+    ) -> None:
         """Compute some rows.
 
         Parameters
@@ -107,8 +110,8 @@ class RowBody:
             Flattened; as many as the code takes together.
         span : Span
             The columns; all of them where the block reduces.
-        following : int64 expression or None
-            The next row, which is fetched into the caches meanwhile: no processor foresees where a gathered
+        following : sequence of int64 expression
+            The next rows, which are fetched into the caches meanwhile: no processor foresees where a gathered
             one lies, and while passes compute what L1 holds none reads on.
         num_turned : int64 expression or None
             How many rows exist, where they are as many as a vector has lanes, the last one again in the
@@ -118,9 +121,9 @@ class RowBody:
         bind = TirOps().bind
         self._rows = list(rows)
         self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
-        self._ahead = {}
-        if following is not None:
-            self._ahead = {name: bind(self.memory.begin(name, following)) for name in self._fetched}
+        self._ahead = {
+            name: [bind(self.memory.begin(name, row)) for row in following] for name in self._fetched
+        }
         averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         for i, row in enumerate(rows):
             for name in (*self.problem.reads, *self.problem.outputs):
@@ -154,9 +157,28 @@ class RowBody:
         ]
 
     @property
-    def _fetching(self) -> Pass:
-        """The pass that fetches the next row: a middle one, since the last one writes."""
-        return self.schedule.passes[(len(self.schedule.passes) - 1) // 2]
+    def _fetching(self) -> int:
+        """The pass that fetches the next rows, by its number: a middle one, since the last one writes."""
+        return (len(self.schedule.passes) - 1) // 2
+
+    @property
+    def _written_later(self) -> list[str]:
+        """Outputs that a pass after that one writes: their lines come while it computes.
+
+        A store to a line of another cache waits for it, and few can wait at once: softmax of rows beyond L2
+        took twice as long.
+        """
+        later = {name for one in self.schedule.passes[self._fetching + 1 :] for name in one.stores}
+        return [] if self.streams else [name for name in self.problem.outputs if name in later]
+
+    def _fetch(self, column: Any) -> None:
+        """Fetch a line of each of the next rows, and of these rows of what is written later."""
+        for name, begins in self._ahead.items():
+            for begin in begins:
+                prefetch(self.memory.buffers[self.problem.reads[name].tensor], begin + column)
+        for name in self._written_later:
+            for i in range(len(self._rows)):
+                prefetch(self.memory.buffers[name], self._begins[name, i] + column, for_writing=True)
 
     def _narrow(self, primitives: Sequence[Primitive], i: int) -> None:
         for p in primitives:
@@ -247,9 +269,8 @@ class RowBody:
         """
         shared: dict[Any, Any] = {}  # by name, or by name and row
         mask = None if mask is None else named(mask, self.lanes, "bool")
-        if self._ahead and one is self._fetching and j * self.lanes % _LINE == 0:
-            for name, begin in self._ahead.items():
-                prefetch(self.memory.buffers[self.problem.reads[name].tensor], begin + column)
+        if one is self.schedule.passes[self._fetching] and j * self.lanes % _LINE == 0:
+            self._fetch(column)
         for i in range(len(self._rows)):
             values: dict[str, Any] = {}
 
@@ -310,7 +331,7 @@ class RowBody:
                 shared.update({(name, row): vector for row, vector in enumerate(square)})
             return shared[name, i]
         if read.within:
-            return self._turned(read, self._load(buffer, self._begins[name, i] + column, mask))
+            return turned(read, self._load(buffer, self._begins[name, i] + column, mask), self.lanes)
         if read.shift:
             return self._rotated(read, buffer, self._begins[name, i], column, mask)
         value = self._load(buffer, self._begins[name, i] + column, mask)
@@ -357,19 +378,6 @@ class RowBody:
         if read.negates:
             value = minus * value
         return named(tirx.Select(wraps, value, load_masked(buffer, right, self.lanes, other)), self.lanes)
-
-    def _turned(self, read: RowRead, value: Any) -> Any:
-        """Return a vector whose groups of columns, which lie in it as a whole, are shifted to the right."""
-        within, shift, lanes = read.within, read.shift, self.lanes
-        begins = [lane - lane % within for lane in range(lanes)]
-        sources = [begin + (lane - shift) % within for lane, begin in enumerate(begins)]
-        value = named(tirx.Shuffle([named(value, lanes)], [tirx.IntImm("int32", k) for k in sources]), lanes)
-        if not read.negates:
-            return value
-        lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
-        position = tirx.truncmod(lane, tirx.Broadcast(tirx.IntImm("int32", within), lanes))
-        wraps = tirx.LT(position, tirx.Broadcast(tirx.IntImm("int32", shift), lanes))
-        return named(tirx.Select(wraps, const(-1.0, lanes) * value, value), lanes)
 
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
         return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column

@@ -112,8 +112,7 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
         with T.serial(i64(0), groups) as group:
             row = ops.bind(begin + group * height)
-            # Several rows at once keep enough lines in flight as it is.
-            following = tirx.min(row + 1, rows - 1) if height == 1 else None
+            following = [tirx.min(row + height + i, rows - 1) for i in range(height)]
             body.emit([row + i for i in range(height)], span, following)
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
