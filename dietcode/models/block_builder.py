@@ -229,8 +229,15 @@ class _Block:
 
     def _output_shape(self, name: str) -> tuple[Extent, ...]:
         extents = [self._dims[letter] for letter in self._axes.letters]
-        present = self._presence_of(name)[-1]
+        present = self._presence_of(name)[-1] and not self._lacks_columns(name)
         return tuple(extents if present else extents[:-1])
+
+    def _lacks_columns(self, name: str) -> bool:
+        """Whether a value follows from reductions alone, which shapes do not say of rows of one element."""
+        node = self._inside.get(name)
+        if node is None or node in self._products or node.operator in ("take", "slice"):
+            return False
+        return self._is_reduced(name) or (bool(node.tensors) and all(map(self._lacks_columns, node.tensors)))
 
     def _num_flops(self) -> Extent:
         total = product_of(self._full) * len(self._nodes)

@@ -15,7 +15,7 @@ from kernel_runs import computed_kernel
 from dietcode.bench.operator import Operator
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
-from dietcode.models.planning import ModelPlan, PlannedPart
+from dietcode.models.planning import ModelPlan
 from dietcode.runtime.host_operators import HOST
 from dietcode.workload.parse import spec_from_data
 
@@ -86,16 +86,21 @@ class _Run:
         self.description = plan.description
         self.kernels = {}
         for part in plan.parts:
-            operator = Operator.of_spec(spec_from_data(part.fields))
+            fields, apart = _positions_apart(part.fields)
+            operator = Operator.of_spec(spec_from_data(fields))
             order = (list(operator.inputs), list(operator.spec.variables))
-            self.kernels[part.digest] = (computed_kernel(operator), order, part)
+            self.kernels[part.digest] = (computed_kernel(operator), order, apart)
         self.constants: Values = {name: weights[name] for name in self.description["weights"]}
         for step in self.description["load"]:
             operands = [self.constants[o["value"]] if isinstance(o, Mapping) else o for o in step["operands"]]
             readers = GRAPH_OPERATORS[step["host"]].attributes
-            attributes = {k: _numbers(readers[k].read(v)) for k, v in step["attributes"].items()}
+            attributes = {
+                k: v if v == readers[k].default else _numbers(readers[k].read(v))
+                for k, v in step["attributes"].items()
+            }
             results = HOST[step["host"]](operands, attributes)
-            self.constants |= dict(zip(step["results"], map(np.ascontiguousarray, results), strict=True))
+            made = [np.ascontiguousarray(one).reshape(one.shape) for one in map(np.asarray, results)]
+            self.constants |= dict(zip(step["results"], made, strict=True))
 
     def states(self, children: Array, x: Array | None) -> list[Array]:
         num_nodes = len(children)
@@ -149,14 +154,19 @@ class _Run:
                 self._move(step, values, made, rows)
                 values |= made
                 continue
-            run, (inputs, variables), part = self.kernels[step["kernel"]]
-            reads = [step["arguments"][name] for name in inputs]
-            arguments = [values[one["value"]].reshape(_evaluated(one["shape"], binding)) for one in reads]
+            run, (inputs, variables), apart = self.kernels[step["kernel"]]
+            given = {
+                name: values[one["value"]].reshape(_evaluated(one["shape"], binding))
+                for name, one in step["arguments"].items()
+            }
+            for own, (table, positions) in apart.items():
+                given[own] = np.minimum(given[positions], len(given[table]) - 1)
+            arguments = [given[name] for name in inputs]
             outputs = [
                 np.full(_evaluated(one["shape"], binding), np.nan, np.float32) for one in step["results"]
             ]
             sizes = [_evaluated(step["variables"][name], binding) for name in variables]
-            run(*_within(part, inputs, arguments), *outputs, *sizes)
+            run(*arguments, *outputs, *sizes)
             made |= {one["value"]: array for one, array in zip(step["results"], outputs, strict=True)}
             values |= made
         return made
@@ -176,7 +186,7 @@ class _Run:
                 own = at if step["rows"] is None else int(values[step["rows"]][at])
                 many = 1 if is_constant else rows if step["rows"] is None else len(source)
                 flat = source.reshape(many, -1)[0 if is_constant else own]
-            into = target[at].reshape(-1)
+            into = target.reshape(rows, -1)[at]
             for index in np.ndindex(*step["shape"]):
                 begin, strides = step["from"]
                 place = begin + int(np.dot(index, strides))
@@ -191,17 +201,32 @@ def _numbers(value: Any) -> Any:
     return value.constant if isinstance(value, Extent) else value
 
 
-def _within(part: PlannedPart, names: Sequence[str], arguments: list[Array]) -> list[Array]:
-    """Arguments whose positions are within their tables, as kernels read them.
+def _positions_apart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """The fields of a part with positions of its own for each table, and whose these are.
 
-    Kernels read a table of one row at any position, which PyTorch does not: where another table is read at
-    the same positions, results differ.
+    Kernels read the last row of a table where positions are past its end, which PyTorch does not.
     """
-    nodes = part.fields["op"].get("block", {}).get("graph", {}).values()
-    given = dict(zip(names, arguments, strict=True))
-    for table, positions in (node["gather"] for node in nodes if "gather" in node):
-        given[positions] = np.minimum(given[positions], len(given[table]) - 1)
-    return list(given.values())
+    block = fields["op"].get("block")
+    if block is None:
+        return dict(fields), {}
+    graph, tensors = dict(block["graph"]), dict(fields["tensors"])
+    apart: dict[str, tuple[str, str]] = {}
+    for name, node in graph.items():
+        if "gather" in node:
+            table, positions = node["gather"]
+            own = f"{table}at{positions}"
+            apart[own] = table, positions
+            tensors[own] = tensors[positions]
+            graph[name] = {**node, "gather": [table, own]}
+    read = {
+        one
+        for node in graph.values()
+        for operands in node.values()
+        if type(operands) is list
+        for one in operands
+    }
+    tensors = {name: one for name, one in tensors.items() if name in read}
+    return {**fields, "op": {"block": {**block, "graph": graph}}, "tensors": tensors}, apart
 
 
 def _evaluated(value: Any, binding: Mapping[str, int] | None = None) -> Any:
