@@ -202,7 +202,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _positions_apart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """The fields of a part with positions of its own for each table, and whose these are.
+    """The fields of a part with positions of their own for tables of as many rows, and a table of each.
 
     Kernels read the last row of a table where positions are past its end, which PyTorch does not.
     """
@@ -214,7 +214,7 @@ def _positions_apart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     for name, node in graph.items():
         if "gather" in node:
             table, positions = node["gather"]
-            own = f"{table}at{positions}"
+            own = f"{positions}of{tensors[table]['dims'][0]}"
             apart[own] = table, positions
             tensors[own] = tensors[positions]
             graph[name] = {**node, "gather": [table, own]}
