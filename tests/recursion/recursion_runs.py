@@ -202,7 +202,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _positions_apart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """The fields of a part with positions of its own for each table, and whose these are.
+    """The fields of a part with positions of their own for tables of other rows, and whose these are.
 
     Kernels read the last row of a table where positions are past its end, which PyTorch does not.
     """
@@ -214,18 +214,12 @@ def _positions_apart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     for name, node in graph.items():
         if "gather" in node:
             table, positions = node["gather"]
-            own = f"{table}at{positions}"
+            own = f"{positions}in{tensors[table]['dims'][0]}"  # tables of as many rows share them
             apart[own] = table, positions
             tensors[own] = tensors[positions]
             graph[name] = {**node, "gather": [table, own]}
-    read = {
-        one
-        for node in graph.values()
-        for operands in node.values()
-        if type(operands) is list
-        for one in operands
-    }
-    tensors = {name: one for name, one in tensors.items() if name in read}
+    for positions in {one for _, one in apart.values()}:
+        del tensors[positions]
     return {**fields, "op": {"block": {**block, "graph": graph}}, "tensors": tensors}, apart
 
 
