@@ -32,11 +32,7 @@ SET = ("record", "set")  # its kind
 
 def made(items: Sequence[Any]) -> MemberSet:
     """Return ``set(items)``."""
-    own = MemberSet([])
-    for one in items:
-        if find(own.set_members, one) < 0:
-            own.set_members.append(one)
-    return own
+    return updated(MemberSet([]), items)
 
 
 def copied(own: MemberSet) -> MemberSet:
@@ -73,15 +69,12 @@ def remove(own: MemberSet, one: Any) -> None:
 def update(own: MemberSet, others: Sequence[Any]) -> None:
     """Do ``own.update(others)``."""
     for one in others:
-        if find(own.set_members, one) < 0:
-            own.set_members.append(one)
+        add(own, one)
 
 
 def updated(own: MemberSet, others: Sequence[Any]) -> MemberSet:
     """Do ``own |= others``, and return the set."""
-    for one in others:
-        if find(own.set_members, one) < 0:
-            own.set_members.append(one)
+    update(own, others)
     return own
 
 
@@ -92,11 +85,7 @@ def clear(own: MemberSet) -> None:
 
 def union(own: MemberSet, others: Sequence[Any]) -> MemberSet:
     """Return ``own | others``."""
-    found = MemberSet(list(own.set_members))
-    for one in others:
-        if find(found.set_members, one) < 0:
-            found.set_members.append(one)
-    return found
+    return updated(copied(own), others)
 
 
 def intersection(own: MemberSet, others: Sequence[Any]) -> MemberSet:
