@@ -69,7 +69,8 @@ def remove(own: MemberSet, one: Any) -> None:
 def update(own: MemberSet, others: Sequence[Any]) -> None:
     """Do ``own.update(others)``."""
     for one in others:
-        add(own, one)
+        if find(own.set_members, one) < 0:
+            own.set_members.append(one)
 
 
 def updated(own: MemberSet, others: Sequence[Any]) -> MemberSet:
