@@ -73,7 +73,8 @@ class CallEvaluation(StackEvaluation):
         if any(one.arg is None for one in node.keywords):
             raise self._refuse(node, "a call with **; write the arguments out")
         known, function = self._statics.find(node.func)
-        source = self._source_with_rest(function) if known else None
+        is_special = any(function is own for own, _ in self._special)
+        source = self._source_with_rest(function) if known and not is_special else None
         if has_stars(node) or (source is not None and all(one.arg != source.rest for one in node.keywords)):
             return self._spread(node, function, source)
         if not known:
