@@ -7,6 +7,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+DECORATORS = "torch.no_grad(), functools.cache; call what it does in the text"  # that are allowed
 _CONTEXTS = str(Path("torch", "utils", "_contextlib.py"))  # where no_grad and inference_mode wrap functions
 
 

@@ -14,6 +14,7 @@ from dietcode.programs import dictionaries, lists, sets, stacked, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
+from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluated_stacks import StackEvaluation
@@ -73,6 +74,8 @@ class CallEvaluation(StackEvaluation):
         if any(one.arg is None for one in node.keywords):
             raise self._refuse(node, "a call with **; write the arguments out")
         known, function = self._statics.find(node.func)
+        if inspect.isfunction(function) and hasattr(function, "__wrapped__") and is_users(function):
+            raise self._refuse(node, f"{function.__name__} is decorated; allowed: {DECORATORS}")
         is_special = any(function is own for own, _ in self._special)
         source = self._source_with_rest(function) if known and not is_special else None
         if has_stars(node) or (source is not None and all(one.arg != source.rest for one in node.keywords)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs.decorators import undecorated
+from dietcode.programs.decorators import DECORATORS, undecorated
 from dietcode.programs.nested_functions import NestedFunction, taken_out
 from dietcode.programs.simplifying import simplified
 from dietcode.programs.statements import is_plain_context
@@ -68,8 +68,7 @@ class FunctionSource:
         for one in self.functions.values():
             for decorator in one.tree.decorator_list:
                 if not is_plain_context(decorator):
-                    allowed = "torch.no_grad(), functools.cache; call what it does in the text"
-                    raise self.refusal(one.tree, f"{one.__name__} is decorated; allowed: {allowed}")
+                    raise self.refusal(one.tree, f"{one.__name__} is decorated; allowed: {DECORATORS}")
 
     def _read(self) -> ast.FunctionDef:
         function = self.function
@@ -79,8 +78,8 @@ class FunctionSource:
         except (OSError, TypeError) as error:
             raise ModelError(f"{function.__name__}: its text cannot be read; put it into a file") from error
         if hasattr(function, "__wrapped__"):
-            allowed = "torch.no_grad(), functools.cache; call what it does in the text"
-            raise ModelError(f"{self.file}:{first}: {function.__name__} is decorated; allowed: {allowed}")
+            where = f"{Path(self.file).name}:{first}"
+            raise ModelError(f"{where}: {function.__name__} is decorated; allowed: {DECORATORS}")
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, first - 1)
         found = tree.body[0]

@@ -567,7 +567,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a module that is chosen": (
         with_module_chosen,
         [1, 2],
-        "calls what a value chooses; write the",
+        "calls what a value chooses; name the function",
     ),
     "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
     "two shapes": (
