@@ -278,7 +278,8 @@ def conditions_of_both() -> Case:
     """Plain conditions beside those of tensors, which are true in all samples."""
 
     def program(words: Any) -> Any:
-        state, half = vector(words[0]), H // 2
+        half = H // 2
+        state = vector(words[0])
         is_large = len(words) > 0 and state.abs().sum() > 0
         if len(words) > 0 and state.abs().max() > 0 and not state.sum() > 1e6:
             state = torch.cat([state[half:], state[:half]])
