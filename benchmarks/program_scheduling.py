@@ -1,9 +1,6 @@
 """What programs cost beside their blocks: nanoseconds a node, of blocks that only copy a number or a row.
 
 python -m benchmarks.program_scheduling
-
-By the machine in C, and by the interpreter in Python that counts buckets, which runs the same form: the
-paper's Table 4 has a virtual machine beside compiled code.
 """
 
 from __future__ import annotations
@@ -17,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import dietcode
-from dietcode.programs.interpreter import FormRun
 from dietcode.runtime.manifest import MANIFEST, PROGRAM, PROGRAM_FORMAT, REPORT, file_facts, pretty_json
 from dietcode.runtime.programs.loaded import LoadedProgram
 
 INSTANCES, NODES, ROUNDS, ROWS = 64, 1000, 15, 1 << 21
-INTERPRETED, INTERPRETED_ROUNDS = 8, 3  # instances and runs of the interpreter
 _LOOP: list[list[Any]] = [["const", 1, 1], ["const", 2, 2]]
 
 
@@ -63,8 +58,8 @@ CASES = {
 }
 
 
-def form_of(code: list[list[Any]]) -> dict[str, Any]:
-    """Return a program of one function."""
+def write(folder: Path, code: list[list[Any]]) -> LoadedProgram:
+    """Write a program of one function, and load it."""
     function = {
         "name": "f",
         "file": "f.py",
@@ -73,18 +68,14 @@ def form_of(code: list[list[Any]]) -> dict[str, Any]:
         "code": code,
         "lines": [1] * len(code),
     }
-    return {
+    description = {
         **{"format": PROGRAM_FORMAT, "name": "f", "max_rows": ROWS, "entry": 0, "functions": [function]},
         **{"types": [{"dtype": "float32", "shape": []}], "constants": [None, 0, 1, 0.5], "tensors": []},
         **{"records": [{"name": "BinaryTree", "fields": ["left", "right", "word"]}]},
         **{"names": ["left", "right", "word"], "blocks": [block("one", 1), block("two", 2)]},
         **{"weights": {}, "values": {}},
     }
-
-
-def write(folder: Path, code: list[list[Any]]) -> LoadedProgram:
-    """Write a program of one function, and load it."""
-    files = {PROGRAM: pretty_json(form_of(code)), REPORT: pretty_json({})}
+    files = {PROGRAM: pretty_json(description), REPORT: pretty_json({})}
     listed = {name: file_facts(data) for name, data in files.items()}
     manifest = {"format": PROGRAM_FORMAT, "name": "f", "files": listed, "libraries": {}}
     folder.mkdir()
@@ -113,36 +104,18 @@ def least_secs(program: LoadedProgram, instances: list[Any]) -> float:
     return min(found)
 
 
-def interpreted_secs(code: list[list[Any]], instances: list[Any]) -> float:
-    """Return the seconds of the fastest run by the interpreter."""
-    found = []
-    for _ in range(INTERPRETED_ROUNDS):
-        begin = time.perf_counter()
-        FormRun(form_of(code), [0, 0], _copied).run([[one] for one in instances])
-        found.append(time.perf_counter() - begin)
-    return min(found)
-
-
-def _copied(_: int, rows: list[list[Any]]) -> list[list[Any]]:
-    return [[row[0]] for row in rows]
-
-
 def main() -> None:
     """Print nanoseconds a node; of loops less those of the loop alone."""
     trees = [tree(random.Random(seed), (NODES + 1) // 2) for seed in range(INSTANCES)]
     nsecs: dict[str, float] = {}
-    interpreted: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, code) in enumerate(CASES.items()):
             given: list[Any] = trees if code is TREE else [NODES] * INSTANCES
             secs = least_secs(write(Path(folder) / str(number), code), given)
             nsecs[name] = round(secs * 1e9 / INSTANCES / NODES, 1)
-            secs = interpreted_secs(code, given[:INTERPRETED])
-            interpreted[name] = round(secs * 1e9 / INTERPRETED / NODES, 1)
-    for found in (nsecs, interpreted):
-        for name in list(CASES)[1:3]:
-            found[name] = round(found[name] - found["nothing"], 1)
-    print(json.dumps({"machine": nsecs, "interpreter": interpreted}, indent=2))
+    for name in list(CASES)[1:3]:
+        nsecs[name] = round(nsecs[name] - nsecs["nothing"], 1)
+    print(json.dumps(nsecs, indent=2))
 
 
 if __name__ == "__main__":
