@@ -23,6 +23,7 @@ BESIDE_A_PARTNER = {"of_alone", "control", "partner", "partner_gflops", "partner
 LONG = {"compiled", "intel"}
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize(
     "situation", [pytest.param(one, marks=pytest.mark.long if one in LONG else ()) for one in ROUNDS]
 )

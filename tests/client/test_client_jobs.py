@@ -30,7 +30,7 @@ from dietcode.workload.parse import load_spec, spec_from_data
 @pytest.fixture
 def client(wire: WireServer) -> Iterator[Client]:
     wire.jobs[JOB] = job()
-    with Client(timeout_secs=2.0) as made:
+    with Client() as made:
         yield made
 
 
@@ -204,7 +204,7 @@ def ids(events: Any) -> list[int]:
 
 
 async def async_events(**options: Any) -> list[JobEvent]:
-    async with AsyncClient(timeout_secs=2.0) as client:
+    async with AsyncClient() as client:
         return [event async for event in client.events(JOB, **options)]
 
 
@@ -364,7 +364,7 @@ def test_wait_gives_the_job(client: Client, wire: WireServer) -> None:
 
 def test_all_calls_from_asyncio(client: Client, wire: WireServer) -> None:
     async def run() -> None:
-        async with AsyncClient(timeout_secs=2.0) as other:
+        async with AsyncClient() as other:
             assert (await other.submit(spec_data())).id == JOB
             assert await other.jobs() == client.jobs()
             assert await other.job(JOB) == client.job(JOB)

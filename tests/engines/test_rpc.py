@@ -258,6 +258,7 @@ def test_a_device_of_no_use(engine: RpcDevice, monkeypatch: pytest.MonkeyPatch) 
         struct.pack("<i", 20) + b'[0, {"x": "server"}]',
         struct.pack("<i", 100_000) + b"[" * 100_000,
     ],
+    ids=["too long", "less than nothing", "no answer", "no servers", "too deep"],
 )
 def test_a_tracker_that_answers_anything(engine: RpcDevice, answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:

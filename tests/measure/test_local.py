@@ -144,7 +144,7 @@ def test_builds_come_back_in_order_and_failures_as_text(tmp_path: Path) -> None:
             Path(request.path).write_text(request.recipe)
             return BuildResult(request.path, 0, 0.0)
 
-    children = LocalChildren(Misbehaves(1), 1, build_timeout_secs=2.0, measures=False)
+    children = LocalChildren(Misbehaves(1), 1, build_timeout_secs=5.0, measures=False)
     try:
         asked = ["a", "crash", "b", "raise", "hang", "c"]
         results = list(children.build([BuildRequest(str(tmp_path / name), name) for name in asked]))

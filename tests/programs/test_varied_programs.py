@@ -47,6 +47,8 @@ LONG = {
     *("checked_draft", "adaptive_steps", "likeliest_tags", "clusters", "transition_parser", "cached_answers"),
     *("mv_rnn", "nested_rnn"),  # as in examples/programs
     *("attention_decoder", "teacher_forcing", "gated_graph", "module_called_with_decisions"),
+    *("beams_by_key", "two_experts", "letters_of_words", "cheapest_first", "stack_of_tuples", "defaults"),
+    *("attention_over_what_was_seen", "layers_that_are_counted", "merged_beams", "words_by_dict"),
 }
 
 

@@ -39,6 +39,7 @@ from dietcode.models.importing.complex_numbers import (
     translated_complex,
 )
 from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
+from dietcode.models.importing.decomposing import run_decompositions
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
 from dietcode.models.importing.mutations import refuse_mutations
@@ -135,7 +136,7 @@ def _decomposed(program: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = program.run_decompositions({})
+            program = run_decompositions(program, {})
         # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
         except (AssertionError, RuntimeError):
             return program
@@ -149,7 +150,7 @@ def _decomposed(program: Any) -> Any:
             own = {one: table[one] for one in unknown if one in table}
             if not own:
                 break
-            program = program.run_decompositions(own)
+            program = run_decompositions(program, own)
     return program
 
 

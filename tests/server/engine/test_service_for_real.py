@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from small_libraries import SAFE_ERROR, error, spec_data
 
 import dietcode
@@ -109,12 +110,14 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
         place.server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     )
     measured = place.state(job)["measured"]
-    place.run("resume", job)
     log = place.folder / "watch.log"
-    with log.open("w") as stream:
-        watch = place.begin("watch", job, stderr=stream)
-    until_said(watch, log, f"job {job}: running", times=2)  # the first attempt's is history
-    place.stop()  # hands the job back
+    # With nothing left to measure the second attempt could end before the server does: it waits here.
+    with FileLock(place.folder / "cache" / "locks" / "measure.lock"):
+        place.run("resume", job)
+        with log.open("w") as stream:
+            watch = place.begin("watch", job, stderr=stream)
+        until_said(watch, log, f"job {job}: running", times=2)  # the first attempt's is history
+        place.stop()  # hands the job back
     time.sleep(1.0)
     place.start()
     out, _ = watch.communicate(timeout=120)

@@ -1,0 +1,83 @@
+"""PyTorch's decompositions without what it prepares for devices that a program does not use.
+
+For each program it prepares 525 composite operators for 21 keys of devices, and looks once for each of 27
+namespaces for new operators: of a quarter of a second that takes all of it but a few hundredths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+# Of devices that models are exported on; "meta" has those tensors that only have shapes.
+_DEVICES = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta"}
+_BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
+_FIND_OPERATORS = "_materialize_cpp_cia_ops"
+
+
+def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
+    """Return ``program.run_decompositions(table)``, sooner."""
+    with contextlib.ExitStack() as stack:
+        devices = _device_types(program) | {"cpu", "meta"}
+        if devices <= _DEVICES.keys():
+            stack.enter_context(_keys_of(devices))
+        stack.enter_context(_operators_found_once())
+        return program.run_decompositions(dict(table))
+
+
+def _device_types(program: Any) -> set[str]:
+    """The devices of all tensors, those between operators included."""
+    import torch
+
+    found = [*program.state_dict.values(), *program.constants.values()]
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                value = node.meta.get("val")
+                found += value if isinstance(value, list | tuple) else [value]
+    return {one.device.type for one in found if isinstance(one, torch.Tensor)}
+
+
+@contextlib.contextmanager
+def _keys_of(devices: Iterable[str]) -> Iterator[None]:
+    """Prepare operators for these devices alone."""
+    from torch._C import DispatchKey
+    from torch.export import exported_program
+
+    backends = [getattr(DispatchKey, _DEVICES[device]) for device in devices]
+    autograd = [getattr(DispatchKey, f"Autograd{_DEVICES[device]}") for device in devices]
+    with _replaced(exported_program, _BACKENDS, backends), _replaced(exported_program, _AUTOGRAD, autograd):
+        yield
+
+
+@contextlib.contextmanager
+def _operators_found_once() -> Iterator[None]:
+    """Meanwhile nobody registers operators: those that are found once are all."""
+    from torch._export import utils
+
+    find = getattr(utils, _FIND_OPERATORS, None)
+    has_found = False
+
+    def find_once() -> None:
+        nonlocal has_found
+        if not has_found and find is not None:
+            find()
+        has_found = True
+
+    with _replaced(utils, _FIND_OPERATORS, find_once):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    """Another release may have no such name; then all takes as long as it does there."""
+    if not hasattr(module, name):
+        yield
+        return
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
