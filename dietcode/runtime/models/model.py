@@ -255,7 +255,10 @@ def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        value, is_torch = accept_torch(name, value, getattr(torch, type_.dtype), any_layout=True)[0].numpy(), True
+        value, is_torch = (
+            accept_torch(name, value, getattr(torch, type_.dtype), any_layout=True)[0].numpy(),
+            True,
+        )
     elif isinstance(value, np.ndarray):
         is_torch = False
     elif isinstance(value, bool | int | float) and type_.rank == 0:
