@@ -142,3 +142,26 @@ def test_tensors_in_any_layout() -> None:
     for given in (turned, turned.numpy(), torch.randn(3, 10, 6)[:, ::2].copy_(turned)):
         for own, right in zip(model(given), wanted, strict=True):
             np.testing.assert_array_equal(own, right)
+
+
+class Same(nn.Conv2d):
+    """A convolution whose padding follows from the size, so that the result is the input over the stride."""
+
+    def forward(self, x: Any) -> Any:
+        """Return images of a half of the size, rounded up."""
+        pads = []
+        for size, window, stride in zip(x.shape[:1:-1], self.kernel_size, self.stride, strict=True):
+            most = max((-(-size // stride) - 1) * stride + window - size, 0)
+            pads += [most // 2, most - most // 2]
+        return F.conv2d(F.pad(x, pads), self.weight, self.bias, self.stride)
+
+
+def test_padding_that_follows_from_the_size() -> None:
+    """As of the EfficientNets that came from TensorFlow."""
+    height, width = Dim("H", min=3, max=21), Dim("W", min=3, max=21)
+    torch.manual_seed(0)
+    module = nn.Sequential(Same(3, 4, 3, 2), nn.SiLU(), Same(4, 4, 5, 2))
+    model = compiled(module, (torch.randn(1, 3, 9, 12),), ({2: height, 3: width},))
+    (result,) = model.executable.outputs
+    assert len(str(model.executable.type_of(result))) < 100
+    assert_calls(module, model, [(torch.randn(1, 3, *size),) for size in ((3, 3), (21, 21), (4, 9), (15, 8))])
