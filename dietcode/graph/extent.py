@@ -309,6 +309,8 @@ def floor_divide(numerator: Extent, divisor: Extent) -> Extent:
         exact, rest = exact + whole, rest - divisor * whole
         if rest.is_constant:
             return exact
+        if divisor.constant > 0 and rest.terms[0][0] < 0:  # -(-L // 2), which is rounded up, is (L + 1) // 2
+            return exact - floor_divide(rest * -1 + (divisor.constant - 1), divisor)
     return exact + _atom("//", rest, divisor)
 
 

@@ -145,13 +145,17 @@ class Graph:
             inferred = known.infer(types, read)
         except GraphError as error:
             raise GraphError(f"{operator}: {error}") from None
-        results = [TensorType(t.dtype, tuple(simplified(e, self.ranges) for e in t.shape)) for t in inferred]
+        results = list(map(self.simplified, inferred))
         name = name or self.fresh()
         names = (name, *(f"{name}.{number}" for number in range(1, len(results))))
         taken = [one for one in names if one in self.types]
         if taken:
             raise GraphError(f"{operator}: {clip(taken[0])} is there already; allowed: a name once")
         return Node(operator, tuple(operands), read, names, source), tuple(results)
+
+    def simplified(self, type_: TensorType) -> TensorType:
+        """Return a type whose extents are decided where ranges decide them."""
+        return TensorType(type_.dtype, tuple(simplified(extent, self.ranges) for extent in type_.shape))
 
     def fresh(self) -> str:
         """Return a name that no value has."""

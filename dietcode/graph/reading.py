@@ -10,7 +10,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.attributes import read_dtype, read_number
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import FORMAT, Graph, Value
-from dietcode.graph.signature import input_names, num_outputs
+from dietcode.graph.signature import check_halves, input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
 from dietcode.workload.text import clip, field_path, one_line
 
@@ -273,11 +273,12 @@ def _outputs(graph: Graph, given: Any, path: tuple[object, ...]) -> list[str]:
 
 def _signature(graph: Graph, given: Any) -> dict[str, Any]:
     path = ("signature",)
-    fields = _mapping(given, path, ("positional", "keyword", "output", "names"))
+    fields = _mapping(given, path, ("positional", "keyword", "output", "names", "halves"))
     names = _checked(path, input_names, fields)
     if sorted(names) != sorted(graph.inputs):
         raise _refusal(path, f"its inputs are {clip(names)}; allowed: {clip(list(graph.inputs))}, each once")
     count = _checked((*path, "output"), num_outputs, fields.get("output"))
     if count != len(graph.outputs):
         raise _refusal((*path, "output"), f"{count} outputs; allowed: {len(graph.outputs)}")
+    _checked(path, check_halves, fields, graph.inputs, graph.output_types)
     return dict(fields)

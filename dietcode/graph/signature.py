@@ -1,21 +1,24 @@
 """How calls give inputs and get outputs: nested tuples, lists and dictionaries, as the exported program has
 them.
 
-    {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree, "names": [name, …]}
+    {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree, "names": [name, …],
+     "halves": {"inputs": {name: dtype}, "outputs": [dtype or null, …]}}
 
 A tree is the name of an input or ``*`` for the next output, ``null``, ``{"tuple": [tree, …]}``,
-``{"list": [tree, …]}``, a dictionary, ``{"dict": [[key, tree], …]}``, or among the arguments a number, text
-or truth value that calls have to repeat, ``{"constant": 3}``. ``names`` are those of the positional
-arguments, which calls may give by keyword, where they are known.
+``{"list": [tree, …]}``, a dictionary, ``{"dict": [[key, tree], …]}``, or a number, text or truth value,
+``{"constant": 3}``, which calls have to repeat among the arguments. ``names`` are those of the positional
+arguments, which calls may give by keyword, where they are known. ``halves`` has the inputs and outputs that
+calls have in half precision, and the graph in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from dietcode.errors import TensorError
-from dietcode.graph.tensor_type import GraphError
+from dietcode.graph.tensor_type import HALVES, GraphError, TensorType
 from dietcode.workload.text import clip
 
 _MAX_DEPTH = 16
@@ -36,8 +39,8 @@ def described_tree(
     ----------
     inputs, outputs : torch.utils._pytree.TreeSpec
     names, results : sequence of tree
-        For each leaf of the inputs its name, None, or a constant's tree; for each of the outputs ``*`` or
-        None.
+        For each leaf of the inputs its name, None, or a constant's tree; for each of the outputs ``*``, None
+        or such a tree.
     arguments : sequence of str
         The names of the positional arguments, those of keywords after them; none where nobody knows them.
     """
@@ -117,6 +120,68 @@ def _check_names(names: Any, num_positional: int) -> None:
         fits = isinstance(name, str) and name.isidentifier() and len(name) <= _MAX_KEY
         if not fits or names.count(name) > 1:
             raise GraphError(f"name {clip(name)} of an argument; allowed: identifiers, each once")
+
+
+def halves_of(inputs: Mapping[str, str], outputs: Sequence[str | None]) -> dict[str, Any]:
+    """Return the part of a signature that says what has half precision; empty where nothing has."""
+    if not inputs and not any(outputs):
+        return {}
+    return {"halves": {"inputs": dict(inputs), "outputs": list(outputs)}}
+
+
+def half_inputs(signature: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtype of each input in half precision."""
+    return dict(signature["halves"]["inputs"]) if "halves" in signature else {}
+
+
+def half_outputs(signature: Mapping[str, Any]) -> list[str | None]:
+    """Return the dtype of each output in half precision, None for others; empty where there is none."""
+    return list(signature["halves"]["outputs"]) if "halves" in signature else []
+
+
+def called_inputs(signature: Mapping[str, Any], types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """Return the types of inputs as calls have them, for those of the graph."""
+    halves = half_inputs(signature)
+    return {name: replace(type_, dtype=halves.get(name, type_.dtype)) for name, type_ in types.items()}
+
+
+def called_outputs(signature: Mapping[str, Any], types: Sequence[TensorType]) -> list[TensorType]:
+    """Return the types of outputs as calls have them, for those of the graph."""
+    halves = half_outputs(signature) or [None] * len(types)
+    return [replace(type_, dtype=own or type_.dtype) for type_, own in zip(types, halves, strict=True)]
+
+
+def check_halves(
+    signature: Mapping[str, Any], inputs: Mapping[str, TensorType], outputs: Sequence[TensorType]
+) -> None:
+    """Refuse half precision of what the graph does not have in float32.
+
+    Parameters
+    ----------
+    signature : mapping
+    inputs, outputs : TensorType
+        As the graph has them, inputs by name.
+
+    Raises
+    ------
+    GraphError
+        The signature says it of something else.
+    """
+    if "halves" not in signature:
+        return
+    given = signature["halves"]
+    if (
+        not isinstance(given, dict)
+        or set(given) != {"inputs", "outputs"}
+        or not isinstance(given["inputs"], dict)
+        or not isinstance(given["outputs"], list)
+        or len(given["outputs"]) != len(outputs)
+    ):
+        raise GraphError(f"halves {clip(given)}; allowed: inputs by name, and one of each output")
+    own = [(half, inputs.get(name)) for name, half in given["inputs"].items()]
+    own += [pair for pair in zip(given["outputs"], outputs, strict=True) if pair[0] is not None]
+    if any(half not in HALVES or type_ is None or type_.dtype != "float32" for half, type_ in own):
+        raise GraphError(f"halves {clip(given)}; allowed: {' or '.join(HALVES)}, of what is float32")
 
 
 def num_outputs(tree: Any) -> int:
@@ -205,11 +270,12 @@ def _collect(tree: Any, given: Any, found: dict[str, Any], depth: int) -> None:
             raise TensorError(f"given {clip(given)}; allowed: {clip(inner)}, as the model was exported")
         return
     if kind == "dict":
-        wanted = [key for key, _ in inner]
+        wanted, kind = [key for key, _ in inner], type(given).__name__
+        if is_dataclass(given):  # fields that are None are no keys
+            held = {one.name: getattr(given, one.name) for one in fields(given)}
+            given = {key: value for key, value in held.items() if key in wanted or value is not None}
         if not isinstance(given, Mapping) or set(given) != set(wanted):
-            raise TensorError(
-                f"given {type(given).__name__}; allowed: a dictionary of {', '.join(map(str, wanted))}"
-            )
+            raise TensorError(f"given {kind}; allowed: a dictionary of {', '.join(map(str, wanted))}")
         for key, one in inner:
             _collect(one, given[key], found, depth + 1)
         return
@@ -227,6 +293,8 @@ def built_output(tree: Any, leaves: Iterator[Any]) -> Any:
     if tree is None:
         return None
     ((kind, inner),) = tree.items()
+    if kind == "constant":
+        return inner
     if kind == "dict":
         return {key: built_output(one, leaves) for key, one in inner}
     make: Callable[[Any], Any] = tuple if kind == "tuple" else list

@@ -10,6 +10,7 @@ from dietcode.graph.extent import ONE, Extent, product_of
 FLOATS = ("float32", "float64")
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 DTYPES = ("bool", *INTEGERS, *FLOATS)
+HALVES = ("float16", "bfloat16")  # of inputs and outputs, which graphs have in float32
 MAX_RANK = 16
 Shape = tuple[Extent, ...]
 

@@ -15,7 +15,7 @@ from dietcode.models.kernel_call import Argument, KernelCall
 POINTWISE = frozenset(
     {
         *("add", "sub", "mul", "div", "maximum", "minimum", "clip", "neg", "abs", "square", "sqrt", "rsqrt"),
-        *("exp", "tanh", "sigmoid", "relu", "silu", "gelu"),
+        *("exp", "tanh", "sigmoid", "relu", "silu", "gelu", "log", "sin", "cos", "floor", "ceil", "round"),
     }
 )
 MOVING = frozenset({"rotate"})  # reads other elements of the row, of a tensor alone

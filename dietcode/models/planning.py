@@ -10,6 +10,7 @@ import numpy as np
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
+from dietcode.graph.signature import called_inputs, called_outputs
 from dietcode.models.budgets import PartBudget
 from dietcode.models.grouping import make_units
 from dietcode.models.kernel_call import KernelCall
@@ -159,8 +160,8 @@ def _facts(graph: Graph, lowered: Lowered) -> dict[str, Any]:
     return {
         "name": graph.name,
         "dimensions": lowered.description["dimensions"],
-        "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
-        "outputs": [str(graph.types[name]) for name in graph.outputs],
+        "inputs": {n: str(type_) for n, type_ in called_inputs(graph.signature, graph.inputs).items()},
+        "outputs": list(map(str, called_outputs(graph.signature, graph.output_types))),
         "num_operators": graph.num_nodes,
         "num_weights": len(types),
         "weight_bytes": sum(one.num_elements.constant * np.dtype(one.dtype).itemsize for one in types),

@@ -133,8 +133,13 @@ def _lie_apart(shape: Sequence[int], strides: Sequence[int], element: int) -> bo
     return shape[-1] > 1 and strides[-1] == element and is_ordered
 
 
-def accept_torch(name: str, value: Any, dtype: Any, copies: bool = False) -> tuple[Any, tuple[int, ...]]:
-    """Return what the runtime takes for a tensor of PyTorch's, and its shape, as `accept` does."""
+def accept_torch(
+    name: str, value: Any, dtype: Any, copies: bool = False, any_layout: bool = False
+) -> tuple[Any, tuple[int, ...]]:
+    """Return what the runtime takes for a tensor of PyTorch's, and its shape, as `accept` does.
+
+    With `any_layout` whatever is not contiguous is copied.
+    """
     _refuse_what_only_looks_like_a_tensor(name, value)
     if value.requires_grad:
         if sys.modules["torch"].is_grad_enabled():
@@ -150,7 +155,7 @@ def accept_torch(name: str, value: Any, dtype: Any, copies: bool = False) -> tup
     if value.is_mkldnn:  # opaque: it says that it is contiguous, and has no address
         raise TensorError(f"{name}: in oneDNN's opaque layout; pass {name}.to_dense()")
     if not value.is_contiguous():
-        if copies and _lie_apart(value.shape, value.stride(), 1):
+        if any_layout or (copies and _lie_apart(value.shape, value.stride(), 1)):
             return value.contiguous(), value.shape
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
     return value, value.shape  # a tuple
@@ -224,14 +229,25 @@ def new_output(shape: tuple[int, ...], dtype: str, arguments: Iterable[Any]) -> 
                 return value.new_empty(shape, dtype=getattr(torch, dtype))
     if dtype != BFLOAT16:
         return aligned_empty(shape, dtype=dtype)  # vector stores across cache lines cost a few percent
+    kind = numpy_bfloat16(", out=torch.empty(…, dtype=torch.bfloat16)")
+    return aligned_empty(shape, dtype=dtype).view(kind)
+
+
+def numpy_bfloat16(instead: str = "") -> Any:
+    """Return the dtype that NumPy has from ml_dtypes; raises TensorError where that is not installed.
+
+    Parameters
+    ----------
+    instead : str
+        What else may be passed than torch tensors.
+    """
     try:
         from ml_dtypes import bfloat16
     except ImportError as error:
         raise TensorError(
-            "out: NumPy has no bfloat16; pass torch tensors, out=torch.empty(…, dtype=torch.bfloat16), "
-            "or pip install ml_dtypes"
+            f"out: NumPy has no bfloat16; pass torch tensors{instead}, or pip install ml_dtypes"
         ) from error
-    return aligned_empty(shape, dtype=dtype).view(bfloat16)
+    return bfloat16
 
 
 def span(tensor: Any) -> tuple[int, int]:

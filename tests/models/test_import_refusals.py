@@ -148,16 +148,6 @@ def test_training_mode() -> None:
         imported(exported(module, (torch.ones(9, 4),)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision(dtype: str) -> None:
-    module = torch.nn.Linear(4, 4).to(getattr(torch, dtype))
-    program = exported(module, (torch.ones(2, 4, dtype=getattr(torch, dtype)),))
-    with pytest.raises(
-        ModelError, match=rf"weight: dtype {dtype}; allowed: .* \(convert with model.float\(\)\)"
-    ):
-        imported(program)
-
-
 def test_dimensions_without_bounds() -> None:
     module = Module(lambda self, x: x + 1)
     program = exported(module, (torch.ones(9, 4),), ({0: torch.export.Dim("L")},))

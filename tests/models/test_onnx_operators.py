@@ -81,6 +81,11 @@ CASES: list[Case] = [
         {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
     ),
     ("Resize", [IMAGE], [None, np.array([1, 1, 1.5, 0.5], np.float32)], {"mode": "linear"}),
+    ("Resize", [IMAGE], [None, np.array([1, 1, 1.5, 0.5], np.float32)], {"mode": "cubic"}),
+    (
+        *("Resize", [IMAGE], [None, np.array([1, 1, 2, 3], np.float32)]),
+        {"mode": "cubic", "cubic_coeff_a": -0.5, "coordinate_transformation_mode": "align_corners"},
+    ),
     (
         *("Resize", [[2, 4, 9, "L"]], [None, np.array([1, 1, 0.75, 2.5], np.float32)]),
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},

@@ -48,7 +48,7 @@ def test_the_line_of_the_source_is_named() -> None:
     assert _refusal(model_of_nodes([unknown], X, ["y"])).endswith("Unique: not known (n, model.py:12)")
 
 
-TO_FLOAT16 = onnx.TensorProto.FLOAT16
+TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ TO_FLOAT16 = onnx.TensorProto.FLOAT16
     [
         ([node("Shape", ["x"], ["s"]), node("Loop", ["s", ""], ["y"])], "Loop: without body"),
         ([node("Cast", ["x"], ["i"], to=7), node("Reshape", ["x", "i"], ["y"])], "depends on values"),
-        ([node("Cast", ["x"], ["y"], to=TO_FLOAT16)], r"Cast: dtype float16; allowed: .*model.float\(\)"),
+        ([node("Cast", ["x"], ["y"], to=TO_FLOAT8)], r"Cast: dtype float8_e5m2; allowed: .*model.float\(\)"),
         ([node("Relu", ["nothing"], ["y"])], "reads 'nothing', which is not there"),
         ([node("Pad", ["x", "cut"], ["y"], mode="edge")], "Pad: padding that takes elements away"),
         ([node("Squeeze", ["x"], ["y"])], "without axes, any of which may be 1"),
         ([node("Slice", ["x", "two", "two", "", "minus"], ["y"])], r"step -2; allowed: from 1"),
         ([node("MaxPool", ["w"], ["y", "at"], kernel_shape=[1])], "MaxPool with one result"),
-        ([node("Resize", ["w", "", "half"], ["y"], mode="cubic")], "allowed: nearest and linear"),
+        ([node("Resize", ["w", "", "half"], ["y"], axes=[1])], "allowed: nearest, linear and cubic"),
         (
             [node("ConvTranspose", ["w", "w"], ["y"], auto_pad="SAME_UPPER")],
             "auto_pad SAME_UPPER; allowed: NOTSET",
@@ -125,10 +125,10 @@ def test_dimensions_and_their_ranges() -> None:
 
 
 def test_inputs_of_dtypes_that_models_do_not_have() -> None:
-    model = model_of_nodes([node("Relu", ["x"], ["y"])], {"x": ("float16", ["L"])}, ["y"])
-    assert _refusal(model).startswith("x: dtype float16; allowed: bool, ")
-    model = model_of_nodes([node("Add", ["x", "w"], ["y"])], X, ["y"], {"w": np.ones(4, np.float16)})
-    assert "w: dtype float16; allowed: bool, " in _refusal(model)
+    model = model_of_nodes([node("Relu", ["x"], ["y"])], {"x": ("uint32", ["L"])}, ["y"])
+    assert _refusal(model).startswith("x: dtype uint32; allowed: bool, ")
+    model = model_of_nodes([node("Add", ["x", "w"], ["y"])], X, ["y"], {"w": np.ones(4, np.uint32)})
+    assert "w: dtype uint32; allowed: bool, " in _refusal(model)
 
 
 def test_outputs_that_the_file_says_otherwise_of() -> None:

@@ -47,6 +47,9 @@ RESIZED: dict[str, list[Function]] = {
         lambda x: F.interpolate(x, size=(7, 11), mode="bilinear"),
         lambda x: F.interpolate(x, size=(1, 1), mode="bilinear", align_corners=True),
         lambda x: F.interpolate(x[..., 0], scale_factor=3, mode="linear"),
+        lambda x: F.interpolate(x, scale_factor=(1.5, 0.5), mode="bicubic"),
+        lambda x: F.interpolate(x, size=(5, x.shape[3] + 2), mode="bicubic"),
+        lambda x: F.interpolate(x, size=(7, 1), mode="bicubic", align_corners=True),
     ],
     "padded": [
         lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"),

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from graph_runs import assert_same, exported, imported, torch
+from kernel_runs import lowered, model_of
 
 from dietcode.errors import TensorError
-from dietcode.graph.signature import built_output
+from dietcode.graph.reading import read_graph
+from dietcode.graph.signature import built_output, flatten_arguments
 
 
 class ModelOutput(OrderedDict[str, Any]):
@@ -102,6 +104,41 @@ def test_constants_are_repeated_by_calls() -> None:
     assert_same(module, graph, weights, args)
     with pytest.raises(TensorError, match="given 4; allowed: 3, as the model was exported"):
         assert_same(module, graph, weights, (args[0], 4, "plain"))
+
+
+class OfPair(torch.nn.Module):
+    """Takes a record."""
+
+    def forward(self, pair: Any) -> Any:
+        """Return the sum of what the record has."""
+        return pair.first if pair.second is None else pair.first + pair.second
+
+
+def test_inputs_may_be_records() -> None:
+    for pair in (Pair(torch.randn(3), torch.randn(3)), Pair(torch.randn(3))):
+        module = OfPair()
+        graph, weights = imported(exported(module, (pair,)))
+        assert_same(module, graph, weights, (pair,))
+        fields = {"first": pair.first} | ({} if pair.second is None else {"second": pair.second})
+        assert flatten_arguments(graph.signature, (fields,), {}).keys() == graph.inputs.keys()
+    with pytest.raises(TensorError, match="pair: given Pair; allowed: a dictionary of first"):
+        flatten_arguments(graph.signature, (Pair(torch.randn(3), torch.randn(3)),), {})
+
+
+class WithNumbers(torch.nn.Module):
+    """Takes a flag and a text, and returns a number and a text beside its tensor."""
+
+    def forward(self, x: Any, *, flag: bool = True, kind: str = "plain") -> Any:
+        """Return x, or its double, and what it is."""
+        return {"x": x if flag else x * 2, "count": 3, "kind": kind}
+
+
+def test_models_with_constants_among_arguments_and_outputs_are_called() -> None:
+    module, x, kwargs = WithNumbers(), torch.randn(3), {"flag": False, "kind": "plain"}
+    graph, weights = imported(exported(module, (x,), kwargs=kwargs))
+    assert read_graph(graph.to_json()).to_json() == graph.to_json()
+    found = model_of(lowered(graph), weights)(x, **kwargs)
+    assert torch.equal(found["x"], x * 2) and (found["count"], found["kind"]) == (3, "plain")
 
 
 def test_classes_of_outputs_become_dictionaries_and_tuples() -> None:

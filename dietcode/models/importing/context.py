@@ -9,7 +9,7 @@ import numpy as np
 
 from dietcode.graph.extent import Extent, smaller
 from dietcode.graph.graph import Graph, Value
-from dietcode.graph.tensor_type import DTYPES, GraphError
+from dietcode.graph.tensor_type import DTYPES, HALVES, GraphError
 from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.symbols import Symbols
 
@@ -112,7 +112,7 @@ def rule(*names: str, **bound: Any) -> Callable[[F], F]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of PyTorch's.
+    """Return the name of the dtype that graphs have for one of PyTorch's: float32 for half precision.
 
     Raises
     ------
@@ -122,6 +122,8 @@ def dtype_name(dtype: Any) -> str:
     name = str(dtype).removeprefix("torch.")
     if name.startswith("complex"):
         raise GraphError(f"dtype {name}; allowed: within a model; give and return torch.view_as_real(x)")
+    if name in HALVES:
+        return "float32"
     if name not in DTYPES:
         raise GraphError(f"dtype {name}; allowed: {', '.join(DTYPES)} (convert with model.float())")
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
-from dietcode.graph.signature import CONSTANTS, children_of, described_tree
-from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.graph.signature import CONSTANTS, children_of, described_tree, halves_of
+from dietcode.graph.tensor_type import HALVES, GraphError, TensorType
 from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import (  # noqa: F401 - rules
     bags,
@@ -122,6 +122,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
         raise ModelError(listed(list(problems)))
     spec, trees = program.call_spec, _argument_trees(program, named)
     graph.signature = described_tree(spec.in_spec, spec.out_spec, trees, results, _arguments_of(program))
+    graph.signature |= _halves(importer, program, named, returned)
     graph.without_unused()
     weights.update(importer.constants)
     return graph, {key: value for key, value in weights.items() if key in graph.weights}
@@ -221,12 +222,37 @@ def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> W
         if node.name in stored:
             key = stored[node.name]
             if key not in importer.graph.types:
-                weights[key] = np.asarray(state[key].detach().cpu().numpy(), order="C")
+                weights[key] = np.asarray(_widened(state[key]).detach().cpu().numpy(), order="C")
                 importer.graph.add_weight(key, type_)
             importer.values[node.name] = key
         else:
             importer.values[node.name] = importer.graph.add_input(named.get(node.name, node.name), type_)
     return weights
+
+
+def _half_of(fake: Any) -> str | None:
+    """Return the name of a tensor's dtype where it is of half precision."""
+    name = str(getattr(fake, "dtype", "")).removeprefix("torch.")
+    return name if name in HALVES else None
+
+
+def _widened(tensor: Any) -> Any:
+    """Return a tensor in half precision in float32, others as they are."""
+    return tensor if _half_of(tensor) is None else tensor.float()
+
+
+def _halves(
+    importer: Importer, program: Any, named: Mapping[str, str], returned: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the inputs and outputs in half precision, as `dietcode.graph.signature` has them."""
+    inputs = {
+        named[node.name]: _half_of(node.meta.get("val"))
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in named
+    }
+    tensors = [one for one in returned if hasattr(one, "meta") and isinstance(importer.value(one), str)]
+    outputs = [_half_of(one.meta.get("val")) for one in tensors]
+    return halves_of({name: dtype for name, dtype in inputs.items() if dtype}, outputs)
 
 
 def _input_names(program: Any) -> dict[str, str]:
@@ -401,18 +427,21 @@ def _argument_trees(program: Any, named: Mapping[str, str]) -> list[Any]:
     return found
 
 
-def _outputs(importer: Importer, returned: list[Any]) -> list[str | None]:
-    """Add the outputs to the graph; returns ``*`` or None for each leaf."""
-    found: list[str | None] = []
+def _outputs(importer: Importer, returned: list[Any]) -> list[Any]:
+    """Add the outputs to the graph; returns for each leaf ``*``, None, or a constant's tree."""
+    found: list[Any] = []
     for one in returned:
         if isinstance(importer.values.get(getattr(one, "name", "")), ComplexPair):
             raise ModelError(
                 "an output of complex numbers; allowed: real ones, as torch.view_as_real(output)"
             )
+        if type(one) in CONSTANTS:
+            found.append({"constant": one})
+            continue
         value = importer.value(one)
-        if value is not None and not isinstance(value, str):
-            raise ModelError(f"an output that is {value!r}; allowed: tensors")
-        if value is not None:
+        if isinstance(value, str):
             importer.graph.outputs.append(value)
-        found.append(None if value is None else "*")
+            found.append("*")
+        else:
+            found.append(None if value is None else {"constant": value})
     return found

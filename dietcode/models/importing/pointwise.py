@@ -61,6 +61,13 @@ def _leaky_relu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return leaky_relu(m, m.tensor(a["self"]), a["negative_slope"])
 
 
+@rule("aten.rrelu_with_noise_functional.default")
+def _random_leaky_relu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["training"]:
+        raise GraphError("a random slope; call model.eval() before the export")
+    return leaky_relu(m, m.tensor(a["self"]), (a["lower"] + a["upper"]) / 2), None
+
+
 @rule("aten.elu.default")
 def _elu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return elu(m, m.tensor(a["self"]), a["alpha"], a["scale"], a["input_scale"])

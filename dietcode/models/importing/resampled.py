@@ -70,13 +70,9 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
         Whether the corners' elements stay where they are; else the corners themselves do.
     """
     dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
-    at = b.add("cast", b.add("arange", stop=wide), dtype=dtype)
-    if aligned:
-        at = b.add("mul", at, _ratio(b, narrow - 1, wide - 1, None, dtype))
-    else:
-        at = b.add("mul", b.add("add", at, 0.5), _ratio(b, narrow, wide, scale, dtype))
+    at = _places(b, narrow, wide, scale, aligned, dtype)
     if not aligned:
-        at = b.add("maximum", b.add("sub", at, 0.5), 0.0)
+        at = b.add("maximum", at, 0.0)
     last = b.number(narrow - 1)
     below = b.add("minimum", b.add("cast", b.add("floor", at), dtype="int64"), last)
     above = b.add("minimum", b.add("add", below, 1), last)
@@ -86,6 +82,48 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
     )
     first, second = b.add("take", x, below, axis=axis), b.add("take", x, above, axis=axis)
     return b.add("add", first, b.add("mul", b.add("sub", second, first), weight))
+
+
+def cubically_interpolated(
+    b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float | None, aligned: bool, bend: float = -0.75
+) -> str:
+    """Return x in another size along an axis, by cubic functions over four elements, as PyTorch has it.
+
+    Parameters
+    ----------
+    x, axis, wide, scale, aligned
+        As of `interpolated`.
+    bend : float
+        Of the function, which is ``A`` in R. Keys, "Cubic convolution interpolation", 1981.
+    """
+    dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
+    at = _places(b, narrow, wide, scale, aligned, dtype)
+    below = b.add("floor", at)
+    far = b.reshape(b.add("sub", at, below), (wide, *[ONE] * (b.rank(x) - 1 - axis)))
+    first, last = b.add("cast", below, dtype="int64"), b.number(narrow - 1)
+    total: str | None = None
+    for place in range(-1, 3):
+        distance = b.add("abs", b.add("sub", far, float(place)))
+        if place in (0, 1):  # ((A + 2) d - (A + 3)) d² + 1
+            line = b.add("sub", b.add("mul", distance, bend + 2), bend + 3)
+            weight = b.add("add", b.add("mul", line, b.add("square", distance)), 1.0)
+        else:  # A ((d - 5) d + 8) d - 4 A
+            line = b.add("add", b.add("mul", b.add("sub", distance, 5.0), distance), 8.0)
+            weight = b.add("mul", b.add("sub", b.add("mul", line, distance), 4.0), bend)
+        row = b.add("minimum", b.add("maximum", b.add("add", first, place), 0), last)
+        part = b.add("mul", b.add("take", x, row, axis=axis), weight)
+        total = part if total is None else b.add("add", total, part)
+    return str(total)
+
+
+def _places(
+    b: GraphBuilder, narrow: Extent, wide: Extent, scale: float | None, aligned: bool, dtype: str
+) -> str:
+    """Return where the elements of a new size lie among those of the old one."""
+    at = b.add("cast", b.add("arange", stop=wide), dtype=dtype)
+    if aligned:
+        return b.add("mul", at, _ratio(b, narrow - 1, wide - 1, None, dtype))
+    return b.add("sub", b.add("mul", b.add("add", at, 0.5), _ratio(b, narrow, wide, scale, dtype)), 0.5)
 
 
 def padded_by_number(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, value: float) -> str:

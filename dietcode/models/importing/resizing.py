@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide
@@ -10,6 +10,7 @@ from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, rule
 from dietcode.models.importing.resampled import (
     TransposedConvolution,
+    cubically_interpolated,
     interpolated,
     nearest,
     padded,
@@ -21,13 +22,16 @@ from dietcode.models.importing.resampled import (
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@rule("aten.upsample_linear1d.vec", rank=1)
-@rule("aten.upsample_bilinear2d.vec", rank=2)
-@rule("aten.upsample_trilinear3d.vec", rank=3)
-def _interpolation(m: Importer, a: Mapping[str, Any], fake: Any, rank: int) -> Imported:
+@rule("aten.upsample_linear1d.vec", rank=1, along=interpolated)
+@rule("aten.upsample_bilinear2d.vec", rank=2, along=interpolated)
+@rule("aten.upsample_trilinear3d.vec", rank=3, along=interpolated)
+@rule("aten.upsample_bicubic2d.vec", rank=2, along=cubically_interpolated)
+def _interpolation(
+    m: Importer, a: Mapping[str, Any], fake: Any, rank: int, along: Callable[..., str]
+) -> Imported:
     x, scales = m.tensor(a["input"]), a["scale_factors"] or [None] * rank
     for axis, (size, scale) in enumerate(zip(fake.shape[2:], scales, strict=True), start=2):
-        x = interpolated(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
+        x = along(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
     return x
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, simplified
 from dietcode.graph.tensor_type import GraphError, broadcast
 from dietcode.models.importing.context import Imported, Importer, rule
 from dietcode.models.importing.symbols import UnknownSizeError
+from dietcode.workload.text import one_line
 
 
 def is_new_size(m: Importer, number: Any) -> bool:
@@ -151,17 +152,26 @@ def _relation(m: Importer, expression: Any) -> None:
             ) from None
         return  # of shapes alone, which every call is checked for
     bounds = _BOUNDS[kind]
-    value = left - right
+    value = simplified(left - right, m.graph.ranges)
     names = value.variables
-    if not names & set(m.graph.sizes) and len(names) < 2:
-        return  # a range, which the guard has
+    if not names & set(m.graph.sizes) and (len(names) < 2 or _is_more_than_one(kind, left, right)):
+        return  # a range, which the guard has; or PyTorch's own, for which one element is a case of its own
     low, high = value.bounds(m.graph.ranges)
     if (bounds[0] is None or bounds[0] <= low) and (bounds[1] is None or high <= bounds[1]):
         return
     if bounds == (None, 0) and m.bounded_by(left, right):
         return
-    text = f"{left} {_SIGNS[kind]} {right}{m.at()}"
+    sides = (one_line(str(simplified(one, m.graph.ranges)), 100) for one in (left, right))
+    text = f" {_SIGNS[kind]} ".join(sides) + m.at()
     m.add("assert", value=value, least=bounds[0], most=bounds[1], text=text)
+
+
+def _is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
+    """Whether a relation says of an extent alone that it is neither 0 nor 1."""
+    if kind in ("LessThan", "StrictLessThan"):
+        kind, left, right = kind.replace("Less", "Greater"), right, left
+    least = {"GreaterThan": 2, "StrictGreaterThan": 1}.get(kind)
+    return least is not None and right == Extent.of(least)
 
 
 _BOUNDS: Mapping[str, tuple[int | None, int | None]] = {

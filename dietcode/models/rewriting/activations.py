@@ -1,4 +1,4 @@
-"""Functions of elements that models spell out, put together again: SiLU, GELU, inverse roots."""
+"""Functions put together that models spell out: SiLU, GELU, inverse roots; and log_softmax taken apart."""
 
 from __future__ import annotations
 
@@ -81,4 +81,17 @@ def _is_bent_line(r: Rewriter, value: str, x: str) -> bool:
     return square is not None and square.operands == (x,) and x in product.tensors
 
 
-ACTIVATIONS = (silu, inverse_root, gelu)
+def log_softmax(r: Rewriter, node: Node) -> str | None:
+    """``log_softmax(x)`` along rows -> ``d - log(sum(exp(d)))``, d = x - max(x), which kernels have."""
+    if node.operator != "log_softmax":
+        return None
+    x, axis = node.tensors[0], node.attributes["axis"]
+    rank = r.type(x).rank
+    if axis % rank != rank - 1 or r.type(x).dtype != "float32":
+        return None
+    below = r.add("sub", x, r.add("max", x, axes=(rank - 1,), keep=True))
+    total = r.add("sum", r.add("exp", below), axes=(rank - 1,), keep=True)
+    return r.add("sub", below, r.add("log", total))
+
+
+ACTIVATIONS = (silu, inverse_root, gelu, log_softmax)

@@ -78,7 +78,7 @@ class Rewriter:
 
         inferred = GRAPH_OPERATORS[node.operator].infer(types, node.attributes)
         self.graph.nodes.append(node)
-        self.graph.types.update(zip(node.results, inferred, strict=True))
+        self.graph.types.update(zip(node.results, map(self.graph.simplified, inferred), strict=True))
         self._known()
 
     def turned(self, value: Value) -> Node | None:

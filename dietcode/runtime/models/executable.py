@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, TypeVar
 from dietcode.errors import LibraryError
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.graph.signature import check_halves
 from dietcode.graph.tensor_type import DTYPES, TensorType
 from dietcode.runtime.models.flow import BranchStep, LoopStep, all_steps, read_flow
 from dietcode.workload.text import one_line
@@ -263,6 +264,8 @@ def _check(executable: Executable) -> None:
         raise ValueError("the signature does not give each input once")
     if len(_leaves([executable.signature["output"]])) != len(executable.outputs):
         raise ValueError("the signature does not give each output once")
+    outputs = [executable.type_of(name) for name in executable.outputs]
+    check_halves(executable.signature, executable.inputs, outputs)
     extents = [extent for sizes in executable.storage_sizes for extent in sizes]
     types = (executable.inputs, executable.weights, executable.values)
     extents += executable.sizes.values()
@@ -403,6 +406,8 @@ def _leaves(trees: Iterable[Any]) -> list[str]:
             found.append(tree)
         elif tree is not None:
             ((kind, inner),) = tree.items()
+            if kind == "constant":
+                continue
             found += _leaves([one for _, one in inner] if kind == "dict" else inner)
     return found
 

@@ -217,9 +217,11 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     manifest, executable, libraries = open_bundle(folder, (BUNDLE_FORMAT, MODEL), read_executable, options)
     alone, beside = load_kernels(executable, libraries, options.weights or folder / WEIGHTS)
     try:
-        return Model(folder, manifest, executable, alone, beside, options.weights)
+        model = Model(folder, manifest, executable, alone, beside, options.weights)
     except ValueError as error:
         raise LibraryError(f"{folder / MODEL}: {error}") from error
+    model.prepare()
+    return model
 
 
 def load_libraries(

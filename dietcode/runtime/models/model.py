@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import DietCodeError, LibraryError, TensorError
-from dietcode.graph.signature import built_output, flatten_arguments
+from dietcode.graph.signature import built_output, called_inputs, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
 from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
+from dietcode.runtime.models.halves import Halves
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
@@ -28,6 +29,8 @@ from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
+# What steps raise that do not fit together.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 _GROWTH = 1.5  # of memory, where a size needs more
 
 
@@ -99,12 +102,14 @@ class Model(Reopened):
         self._kernels = alone, beside_torch
         self._programs: list[SlotProgram | None] = [None, None]
         self.guard = guard_of(executable)
+        self._halves = Halves(executable.signature) if "halves" in executable.signature else None
         self._free: list[Workplace] = []
         self._bindings: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
 
     def __repr__(self) -> str:
         """Return one line with the inputs and their ranges."""
-        inputs = ", ".join(f"{name}: {type_}" for name, type_ in self.executable.inputs.items())
+        types = called_inputs(self.executable.signature, self.executable.inputs)
+        inputs = ", ".join(f"{name}: {type_}" for name, type_ in types.items())
         ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self.executable.ranges.items())
         return f"<dietcode.Model {self.executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
 
@@ -139,15 +144,18 @@ class Model(Reopened):
     def flat_call(self, values: Sequence[Any]) -> list[Any]:
         """Return the outputs as a list, for inputs in order; otherwise as a call."""
         arrays, some_torch = [], False
+        halves = self._halves
         for (name, type_), value in zip(self.executable.inputs.items(), values, strict=True):
-            array, is_torch = input_array(name, value, type_)
+            array, is_torch = input_array(name, halves.widened(name, value) if halves else value, type_)
             arrays.append(array)
             some_torch = some_torch or is_torch
+        if halves and not some_torch:
+            halves.check_numpy()
         outputs = self._run(arrays, some_torch)
         if some_torch:
             from_numpy = sys.modules["torch"].from_numpy
-            return [from_numpy(one) for one in outputs]
-        return outputs
+            outputs = [from_numpy(one) for one in outputs]
+        return halves.narrowed(outputs) if halves else outputs
 
     def torch_module(self) -> Any:
         """Return a `torch.nn.Module`, a `dietcode.runtime.models.torch_module.ModelModule`.
@@ -182,7 +190,8 @@ class Model(Reopened):
     def flat_step_secs(self, values: Sequence[Any]) -> list[tuple[Step, float]]:
         """Return the seconds of each step of a call, for inputs in order; otherwise as `step_secs`."""
         inputs = zip(self.executable.inputs.items(), values, strict=True)
-        arrays = [input_array(name, value, type_)[0] for (name, type_), value in inputs]
+        halves = self._halves or Halves({})
+        arrays = [input_array(name, halves.widened(name, value), type_)[0] for (name, type_), value in inputs]
         return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
 
     def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
@@ -211,14 +220,32 @@ class Model(Reopened):
             return run(workplace.prepared(program, binding), arrays)
         except DietCodeError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
-            what = one_line(f"{type(error).__name__}: {error}")
-            raise LibraryError(f"{self.folder}: a step cannot be computed: {what}") from error
+        except _MISFITS as error:
+            raise self._unfit(error) from error
         finally:
             self._free.append(workplace)
 
+    def prepare(self) -> None:
+        """Decide what calls do, for all sizes, so that the first one need not.
+
+        Raises
+        ------
+        LibraryError
+            The bundle describes steps that do not fit together.
+        """
+        try:
+            self._program("torch" in sys.modules)
+        except DietCodeError:
+            raise
+        except _MISFITS as error:
+            raise self._unfit(error) from error
+
+    def _unfit(self, error: Exception) -> LibraryError:
+        what = one_line(f"{type(error).__name__}: {error}")
+        return LibraryError(f"{self.folder}: a step cannot be computed: {what}")
+
     def _program(self, beside_torch: bool) -> SlotProgram:
-        """Return what calls do, decided at the first one; threads that are first together may do so twice."""
+        """Return what calls do; threads that are first together may decide it twice."""
         program = SlotProgram(self.executable, self._kernels[beside_torch])
         self._programs[beside_torch] = program
         return program
@@ -228,7 +255,10 @@ def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        value, is_torch = accept_torch(name, value, getattr(torch, type_.dtype))[0].numpy(), True
+        value, is_torch = (
+            accept_torch(name, value, getattr(torch, type_.dtype), any_layout=True)[0].numpy(),
+            True,
+        )
     elif isinstance(value, np.ndarray):
         is_torch = False
     elif isinstance(value, bool | int | float) and type_.rank == 0:

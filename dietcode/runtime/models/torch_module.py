@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.graph.extent import Extent
-from dietcode.graph.signature import built_output, flatten_arguments
+from dietcode.graph.signature import built_output, called_inputs, called_outputs, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.models.executable import Executable
 from dietcode.runtime.models.guard import ShapeGuard
@@ -85,9 +85,11 @@ def _fake(key: str, tensors: Sequence[Any]) -> list[Any]:
     """The outputs' shapes, of symbols where the inputs' are; a shape that no call may have is refused."""
     model = _model(key)
     executable = model.executable
+    called = called_inputs(executable.signature, executable.inputs)
     for (name, type_), tensor in zip(executable.inputs.items(), tensors, strict=True):
-        if tensor.dtype is not _dtype(type_):
-            raise TensorError(f"{name}: dtype {tensor.dtype}; allowed: {type_.dtype}")
+        allowed = [called[name].dtype] + [type_.dtype] * (called[name] != type_)
+        if tensor.dtype not in [getattr(torch, one) for one in allowed]:
+            raise TensorError(f"{name}: dtype {tensor.dtype}; allowed: {', or '.join(allowed)}")
         if tensor.dim() != type_.rank:
             raise ShapeError(f"{name}: shape {list(tensor.shape)}; allowed: {model.guard.described(type_)}")
     values: dict[str, Any] = {}
@@ -107,7 +109,7 @@ def _fake(key: str, tensors: Sequence[Any]) -> list[Any]:
     types = [executable.type_of(name) for name in executable.outputs]
     return [
         tensors[0].new_empty([_value(extent, values) for extent in type_.shape], dtype=_dtype(type_))
-        for type_ in types
+        for type_ in called_outputs(executable.signature, types)
     ]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from onnx import AttributeProto, NodeProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph, Value
-from dietcode.graph.tensor_type import DTYPES, GraphError, TensorType, axis_of
+from dietcode.graph.tensor_type import DTYPES, HALVES, GraphError, TensorType, axis_of
 from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.onnx.known import Array, Known, as_extents, known
 
@@ -20,7 +20,7 @@ UNKNOWN_SIZE = "a size that depends on values; allowed: sizes that follow from s
 
 
 def dtype_of(element: int) -> str:
-    """Return the name of a dtype of ONNX's.
+    """Return the name of the dtype that graphs have for one of ONNX's: float32 for half precision.
 
     Raises
     ------
@@ -31,9 +31,16 @@ def dtype_of(element: int) -> str:
         name = str(helper.tensor_dtype_to_np_dtype(element))
     except KeyError:
         name = f"number {element}"
+    if name in HALVES:
+        return "float32"
     if name not in DTYPES:
         raise GraphError(f"dtype {name}; allowed: {', '.join(DTYPES)} (convert with model.float())")
     return name
+
+
+def half_of(element: int) -> str | None:
+    """Return the name of a dtype of ONNX's where it is of half precision."""
+    return {int(TensorProto.FLOAT16): "float16", int(TensorProto.BFLOAT16): "bfloat16"}.get(element)
 
 
 class OnnxImporter(GraphBuilder):
@@ -66,7 +73,7 @@ class OnnxImporter(GraphBuilder):
             own, number = f"{name}.{number}", number + 1
         found = known(array, weight=own)
         self.graph.add_weight(own, TensorType(found.dtype, tuple(Extent.of(one) for one in array.shape)))
-        self.weights[own] = array
+        self.weights[own] = found.array
         return found
 
     def tensor(self, value: OnnxValue | None) -> str:

@@ -145,13 +145,15 @@ def array_of(tensor: TensorProto, folder: Path) -> Array:
         raise GraphError(f"shape {list(tensor.dims)}; allowed: extents from 0")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _external(tensor, dtype, folder)
-        return np.asarray(numpy_helper.to_array(tensor), order="C")
+            stored = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            return _external(tensor, stored, folder).astype(dtype, copy=False)
+        array = numpy_helper.to_array(tensor)
+        return np.asarray(array.astype(dtype, copy=False), order="C")
     except (ValueError, TypeError, OSError) as error:
         raise GraphError(one_line(str(error), 160)) from None
 
 
-def _external(tensor: TensorProto, dtype: str, folder: Path) -> Array:
+def _external(tensor: TensorProto, dtype: np.dtype[Any], folder: Path) -> Array:
     """Read data that lie in a file of their own, which has to be in the model's folder."""
     said: dict[str, Any] = {one.key: one.value for one in tensor.external_data}
     location = str(said.get("location", ""))
@@ -161,15 +163,15 @@ def _external(tensor: TensorProto, dtype: str, folder: Path) -> Array:
     if not path.is_file():
         raise GraphError(f"data in {clip(location)}, which is not there; copy it beside the model")
     count = math.prod(tensor.dims)
-    num_bytes = count * np.dtype(dtype).itemsize
+    num_bytes = count * dtype.itemsize
     offset, length = int(said.get("offset", 0)), int(said.get("length", num_bytes))
     if offset < 0 or length != num_bytes or offset + num_bytes > path.stat().st_size:
         raise GraphError(f"{num_bytes} bytes at {offset} of {clip(location)}; allowed: what the file has")
     if count == 0:
         return np.zeros(tuple(tensor.dims), dtype)
-    little = np.dtype(dtype).newbyteorder("<")
-    whole = np.fromfile(path, little, count, offset=offset)
-    return np.asarray(whole.astype(dtype, copy=False).reshape(tuple(tensor.dims)))
+    little = np.dtype(f"<u{dtype.itemsize}")  # the bits; not all dtypes can be read from files
+    whole = np.fromfile(path, little, count, offset=offset).astype(little.newbyteorder("="), copy=False)
+    return np.asarray(whole.view(dtype).reshape(tuple(tensor.dims)))
 
 
 def metadata(node: Any, key: str) -> str:

@@ -18,7 +18,7 @@ from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from dietcode.graph.extent import Extent, Ranges, floor_divide, larger, remainder, smaller
-from dietcode.graph.tensor_type import DTYPES, GraphError
+from dietcode.graph.tensor_type import DTYPES, HALVES, GraphError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 MOST_ELEMENTS = 256  # of what is computed here; larger constants are weights
@@ -60,6 +60,8 @@ def known(array: Any, dtype: str = "", weight: str = "") -> Known:
         Models do not have its dtype.
     """
     array = np.asarray(array)
+    if array.dtype.name in HALVES:
+        array = array.astype(np.float32)
     if array.dtype == object:
         if all(one.is_constant for one in array.flat):
             array = np.array([one.constant for one in array.flat], dtype).reshape(array.shape)

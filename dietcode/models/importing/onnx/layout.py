@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,13 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
-from dietcode.models.importing.resampled import interpolated, nearest, padded, padded_by_number
+from dietcode.models.importing.resampled import (
+    cubically_interpolated,
+    interpolated,
+    nearest,
+    padded,
+    padded_by_number,
+)
 from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
 
 
@@ -259,8 +266,9 @@ def _nearest(
 def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     n.refuse_others(antialias=0)
     mode = n.attribute("mode", "nearest")
-    if mode == "cubic" or (mode == "nearest" and not _interpolated(m, n)) or n.attribute("axes") is not None:
-        raise GraphError("this interpolation; allowed: nearest and linear, as of torch.nn.Upsample")
+    if (mode == "nearest" and not _interpolated(m, n)) or n.attribute("axes") is not None:
+        raise GraphError("this interpolation; allowed: nearest, linear and cubic, as of torch.nn.Upsample")
+    n.refuse_others(exclude_outside=0)
     x = n.tensor(0)
     shape = m.type(x).shape
     scales = n.numbers(2, [])
@@ -277,10 +285,13 @@ def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         return _nearest(m, n, x, wide, by)
     where = n.attribute("coordinate_transformation_mode", "half_pixel")
     if where not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        raise GraphError(f"linear interpolation with {where}; allowed: half_pixel, align_corners")
+        raise GraphError(f"{mode} interpolation with {where}; allowed: half_pixel, align_corners")
+    along: Callable[..., str] = interpolated
+    if mode == "cubic":
+        along = partial(cubically_interpolated, bend=float(n.attribute("cubic_coeff_a", -0.75)))
     for axis, (own, size) in enumerate(zip(shape, wide, strict=True)):
         if own != size:
-            x = interpolated(m, x, axis, size, by[axis], where == "align_corners")
+            x = along(m, x, axis, size, by[axis], where == "align_corners")
     return x
 
 

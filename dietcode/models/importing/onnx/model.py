@@ -12,6 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import Graph
+from dietcode.graph.signature import halves_of
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.importing.onnx import (  # noqa: F401 - their rules
     einsum,
@@ -29,6 +30,7 @@ from dietcode.models.importing.onnx.context import (
     OnnxResult,
     OnnxValue,
     dtype_of,
+    half_of,
 )
 from dietcode.models.importing.onnx.file import STANDARD, array_of, metadata, opset_of
 from dietcode.models.importing.onnx.flow import ONNX_FLOW
@@ -78,9 +80,17 @@ def import_onnx(model: ModelProto, folder: Path, name: str, ranges: Ranges) -> t
         "positional": list(types),
         "keyword": {},
         "output": star[0] if len(star) == 1 else {"tuple": star},
+        **_halves(inputs, model.graph.output),
     }
     m.graph.without_unused()
     return m.graph, {key: value for key, value in m.weights.items() if key in m.graph.weights}
+
+
+def _halves(inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
+    """Return what the file has in half precision, as `dietcode.graph.signature` does."""
+    own = {one.name: half_of(one.type.tensor_type.elem_type) for one in inputs}
+    results = [half_of(one.type.tensor_type.elem_type) for one in outputs]
+    return halves_of({name: dtype for name, dtype in own.items() if dtype}, results)
 
 
 def _output(m: OnnxImporter, declared: Any) -> str:
