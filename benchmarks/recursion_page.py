@@ -67,7 +67,8 @@ def page(folder: Path) -> str:
             {found["date"]}; DyNet 2.2 on one thread, which is all that it uses; PyTorch
             {found["versions"]["torch"]} batched by level by hand, of whose forms without tables of words the
             fastest one counts, for an LSTM `torch.nn.LSTM`. What others had is the part of all cores' time
-            that other processes used meanwhile; rows whose readings differed are in the first tables alone. The numbers of the paper, Cortex (MLSys 2021), are of other
+            that other processes used meanwhile; rows whose readings differed are in the first tables alone.
+            The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
             are of GPUs."""
