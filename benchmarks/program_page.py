@@ -36,7 +36,7 @@ _MISSING = (
     ("Table 7: DyNet improved by hand", "not measured"),
     (
         "Table 8: Cortex and ACROBAT, small, batch 64: TreeLSTM 3.62 and 5.81 ms, MV-RNN 6.92 and 1.48",
-        "as a [recursion](recursion-evidence.md) and as a program: not measured side by side on this page",
+        "as a [recursion](evidence/index.md) and as a program: not measured side by side on this page",
     ),
     (
         "Table 9: NestedRNN at batch 8 with and without a profile: 41.08/42.49 ms after 100 rounds "

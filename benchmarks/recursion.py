@@ -5,10 +5,11 @@
 
 Calls take turns, and the medians of the rounds count. Structures are put into the order of their levels once,
 on all sides but DyNet's, which has its own way; what that takes is reported beside. DyNet computes on one
-thread; `pip install DyNet38==2.2`, and without it it is left out. Writes
-``benchmarks/results/recursion.json``, or with ``--append`` the rows that this file does not have yet of the
-same commit: a run of all takes longer than a machine is quiet. Rows during which other processes had more
-than a twentieth of the cores' time (`others`) are measured again then, and the quieter reading is kept.
+thread; `pip install DyNet38==2.2`, and without it it is left out. Beside each row the FMA peak of the threads
+is read, and how fast they read as many bytes as the weights have. Writes ``recursion.json`` of this device in
+``benchmarks/results``, or with ``--append`` the rows that this file does not have yet of the same commit: a
+run of all takes longer than a machine is quiet. Rows during which other processes had more than a twentieth
+of the cores' time (`others`) are measured again then, and the quieter reading is kept.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from benchmarks.facts import facts, write
+from benchmarks.facts import facts, result_path, write
 from benchmarks.others import Others
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain, tree_fc_of_tables
 from benchmarks.recursion_inputs import batch_of, described, products_of
+from dietcode.bench.roofline import Roofline
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import WEIGHTS
@@ -53,6 +55,7 @@ _NAMES = {
     "forget_of_x.bias": "forget_bias",
     "of_x.bias": "of_x_bias",
 }
+_TABLES = ("vectors", "leaf_matrices")  # of which a call reads some rows
 _MOST_OTHERS = 0.05
 _MAX_ERROR = 2e-4  # of what three programs compute in float32, relative to the largest
 
@@ -64,7 +67,7 @@ def main() -> None:
     parser.add_argument("--batches", default="1,10,64")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=available_cores())
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "recursion.json")
+    parser.add_argument("--output", type=Path, default=result_path("recursion"))
     parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
     before = (
@@ -151,9 +154,14 @@ def measure(kind: str, folder: Path, structure: Structure, arguments: argparse.N
     fresh.child_places(model.description.max_children)
     made_secs = time.perf_counter() - begin
     flops = products_of(kind, hidden_of(model), structure)
+    weight_bytes = sum(one.nbytes for name, one in weights.items() if name not in _TABLES)
+    roofline = Roofline(arguments.threads).read(flops, weight_bytes, flops / secs["dietcode"] / 1e9)
     return {
         **described(fresh),
         "mflops": flops / 1e6,
+        "weight_bytes": weight_bytes,
+        "peak_gflops": roofline.peak_gflops,
+        "read_gbytes_per_sec": roofline.read_gbytes_per_sec,
         "gflops_a_sec": {name: flops / one / 1e9 for name, one in secs.items()},
         "structure_secs": made_secs,
         "others": share,

@@ -4,7 +4,7 @@
 
 Calls take turns, the medians of the rounds count. Beside the time, the memory that one call takes beyond what
 was there before, of the first bundle and of PyTorch by level: the peak of resident memory, each in a process
-of its own. Appends to ``benchmarks/results/recursion_parts.json``.
+of its own. Appends to ``recursion_parts.json`` of this device in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.recursion import INPUTS, ROOT, hidden_of, inputs_of, weights_of
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, plain
 from benchmarks.recursion_inputs import batch_of, products_of
@@ -26,7 +26,7 @@ from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 
-RESULT = ROOT / "benchmarks" / "results" / "recursion_parts.json"
+RESULT = result_path("recursion_parts")
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def write_index(output: Path) -> None:
     """The page that lists the devices."""
     listed = "\n".join(
         f"- [{page.read_text().partition(chr(10))[0].removeprefix('# ')}]({page.relative_to(output)})"
-        for name in ("index.md", "workloads.md")
+        for name in ("index.md", "workloads.md", "recursion.md")
         for page in sorted(output.glob(f"*/{name}"))
     )
     text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n{listed}\n"

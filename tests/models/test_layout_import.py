@@ -72,6 +72,7 @@ SHAPES: dict[str, list[Function]] = {
         lambda x: x.roll(1, 2),
         lambda x: x.roll((1, -1), (0, 2)),
         lambda x: x.roll((2, -1), (1, 1)),
+        lambda x: x[0, :, 0].roll(-2) + x.roll(2)[0, 0, 0],
         lambda x: F.interpolate(x[None], scale_factor=2),
         lambda x: F.interpolate(x[None], size=(x.shape[1] * 3, 4)),
         lambda x: F.pad(x, (1, 2)),

@@ -172,26 +172,25 @@ class _Run:
         return made
 
     def _move(self, step: Mapping[str, Any], values: Values, made: Values, rows: int) -> None:
-        """Move elements of rows, one after the other."""
         shapes = {f"next{at}": one["shape"] for at, one in enumerate(self.description["states"])}
         own = self.description["values"].get(step["result"], {}).get("shape")
         shape = shapes.get(step["result"], own)
         row = (shape or [1]) if step["result"] in shapes else shape[1:]
         target = made.setdefault(step["result"], np.full((rows, *_evaluated(row)), np.nan, np.float32))
-        source = None if step["move"] is None else values[step["move"]]
-        for at in range(rows):
-            flat = None
-            if source is not None:
-                is_constant = step["move"] in self.constants and step["rows"] is None
-                own = at if step["rows"] is None else int(values[step["rows"]][at])
-                many = 1 if is_constant else rows if step["rows"] is None else len(source)
-                flat = source.reshape(many, -1)[0 if is_constant else own]
-            into = target.reshape(rows, -1)[at]
-            for index in np.ndindex(*step["shape"]):
-                begin, strides = step["from"]
-                place = begin + int(np.dot(index, strides))
-                begin, strides = step["to"]
-                into[begin + int(np.dot(index, strides))] = step["filler"] if flat is None else flat[place]
+        indices = np.indices(step["shape"]).reshape(len(step["shape"]), int(np.prod(step["shape"])))
+        places, into = (
+            begin + np.array(strides, int) @ indices for begin, strides in (step["from"], step["to"])
+        )
+        if step["move"] is None:
+            target.reshape(rows, -1)[:, into] = step["filler"]
+            return
+        source = values[step["move"]]
+        is_constant = step["move"] in self.constants and step["rows"] is None
+        many = 1 if is_constant else rows if step["rows"] is None else len(source)
+        from_rows = np.zeros(rows, int) if is_constant else np.arange(rows)
+        if step["rows"] is not None:
+            from_rows = values[step["rows"]][:rows].astype(int)
+        target.reshape(rows, -1)[:, into] = source.reshape(many, -1)[from_rows][:, places]
 
 
 def _numbers(value: Any) -> Any:

@@ -87,6 +87,7 @@ PAIRS: dict[str, Callable[..., Any]] = {
         + m.u @ x
     ),
     "sums along a row": lambda m, x, a, b: torch.tanh(a + m.v).cumsum(0) + b.flip(0),
+    "a turned state": lambda m, x, a, b: torch.tanh(F.linear(a, m.w) + m.u @ x).roll(3) + b.roll(-1, 0),
     "concatenated state": lambda m, x, a, b: torch.cat([torch.tanh(F.linear(a, m.w[:3]) + x[:3]), b[3:] * 2]),
     "parts of the input": lambda m, x, a, b: torch.tanh(
         a * x[0] + b * x[1] + F.pad(x[2:], (1, 3), value=0.5)

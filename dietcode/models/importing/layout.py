@@ -187,9 +187,10 @@ def _flip(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.roll.default")
 def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
-    if not a["dims"]:
-        raise GraphError("roll of a flattened tensor; allowed: with dims")
-    for shift, dim in zip(m.shape(a["shifts"]), a["dims"], strict=True):
+    shape, dims = m.type(x).shape, a["dims"]
+    if not dims:  # of all elements one after the other
+        x, dims = m.reshape(x, (m.type(x).num_elements,)), (0,)
+    for shift, dim in zip(m.shape(a["shifts"]), dims, strict=True):
         axis = axis_of(dim, m.rank(x))
         length = m.type(x).shape[axis]
         if not shift.is_constant:
@@ -205,7 +206,7 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         if turn.terms:
             pieces = (m.slice(x, axis, turn, length), m.slice(x, axis, 0, turn))
             x = m.add("concat", *pieces, axis=axis)
-    return x
+    return m.reshape(x, shape)
 
 
 @rule("aten.embedding.default")

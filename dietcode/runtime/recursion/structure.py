@@ -47,7 +47,7 @@ class Structure:
     ----------
     children : integer array [nodes, columns]
         The numbers of each node's children, -1 where there is none; nodes may come in any order, and may be
-        children of several.
+        children of several. An empty list has no node.
     roots : integer array [roots], optional
         The nodes whose states are asked for; by default nobody's children, in the order of their numbers.
     objects : sequence, optional
@@ -104,11 +104,18 @@ class Structure:
 
         Raises
         ------
+        TensorError
+            `roots` is no list of objects.
         ShapeError
             An object is its own descendant.
         """
         of = operator.attrgetter(children) if isinstance(children, str) else children
-        given = list(roots)
+        try:
+            given = list(roots)
+        except TypeError as error:
+            raise TensorError(f"roots: {type(roots).__name__}; allowed: a list of objects") from error
+        if any(one is None for one in given):
+            raise TensorError("roots: None is among them; allowed: objects")
         objects, rows = _walked(given, of)
         numbers = {id(one): number for number, one in enumerate(objects)}
         places = [[-1 if one is None else numbers[id(one)] for one in row] for row in rows]
@@ -291,7 +298,15 @@ def _as_positions(name: str, values: Any, rank: int) -> Positions:
     try:
         array = np.asarray(values)
     except Exception as error:
-        raise TensorError(f"{name}: {type(values).__name__}; allowed: an array of integers") from error
+        given = type(values).__name__
+        is_ragged = (
+            rank == 2 and isinstance(values, list | tuple) and all(hasattr(one, "__len__") for one in values)
+        )
+        if is_ragged and len({len(one) for one in values}) > 1:
+            given += " of rows of several lengths, which -1 fills up"
+        raise TensorError(f"{name}: {given}; allowed: an array of integers") from error
+    if array.shape == (0,):
+        array = array.reshape((0,) * rank)
     if array.size == 0 and array.ndim == rank:  # an empty list has no dtype of its own
         array = array.astype(np.int32)
     if array.ndim != rank or array.dtype.kind not in "iu":

@@ -126,6 +126,7 @@ def test_what_has_no_node_or_no_child() -> None:
     assert Structure.of([Item("one")], "below").children.shape == (1, 0)
     empty = Structure(np.empty((0, 2), np.int32))
     assert (empty.num_levels, empty.num_leaves, len(empty.roots)) == (0, 0, 0)
+    assert Structure([]).child_places(2).shape == (2, 0)
     assert Structure([[-1, -1]]).num_leaves == 1
 
 
@@ -173,7 +174,10 @@ def test_what_is_no_structure(children: Any, problem: str) -> None:
         ([[0.5]], "children: float64[1, 1]; allowed: int32 [nodes, children of a node], -1 for none"),
         ([-1], "children: int64[1]; allowed: int32 [nodes, children of a node], -1 for none"),
         ("tree", "children: <U4[]; allowed: int32 [nodes, children of a node], -1 for none"),
-        ([[1], [1, 2]], "children: list; allowed: an array of integers"),
+        (
+            [[1], [1, 2]],
+            "children: list of rows of several lengths, which -1 fills up; allowed: an array of integers",
+        ),
     ],
 )
 def test_what_is_no_array_of_children(children: Any, problem: str) -> None:
@@ -186,6 +190,9 @@ def test_other_refusals() -> None:
         Structure([[-1]], roots=[0, 3])
     with pytest.raises(ShapeError, match=r"^structure: 3 children; allowed: up to 2 a node$"):
         Structure([[-1, -1, -1]]).child_places(2)
+    for roots, problem in ((Item("one"), "Item; allowed: a list"), ([None], "None is among them; allowed:")):
+        with pytest.raises(TensorError, match=f"^roots: {problem} "):
+            Structure.of(roots, "below")
     own = Item("own")
     own.below = [Item("", [own])]
     with pytest.raises(ShapeError, match=r"^roots: Item\(name='own'.* is its own descendant; allowed: trees"):
