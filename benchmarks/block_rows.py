@@ -173,7 +173,7 @@ _OWN: dict[str, Bar] = (
             *("pool-nhwc", "pool-nchw", "transpose-matrix", "transpose-images", "transpose-heads"),
             *("softmax-lengths", "layernorm-channels", "bags"),
             *("layernorm-101", "softmax-333", "add-rmsnorm-769", "loss-1531", "geglu-769"),
-            *("rope-40", "rope-72", "embedding-333"),
+            *("rope-40", "rope-72", "rope-normed-80", "group-norm", "embedding-333"),
         ),
         Bar(1.1, 0.95),
     )

@@ -141,10 +141,12 @@ def _pool_images(torch: Any, node: BlockNode, x: Any, axes: Sequence[PoolAxis]) 
 
 def _rotate(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Any:
     by, within, x = node.attribute("by"), node.attribute("within"), operands[0]
-    groups = x.unflatten(-1, (-1, within)) if within else x
+    whole = x.shape[-1] // within * within if within else x.shape[-1]
+    groups = x[..., :whole].unflatten(-1, (-1, within)) if within else x
     left, right = groups.split([groups.shape[-1] - by, by], -1)
     y = torch.cat((-right if node.attribute("negate") else right, left), -1)
-    return y.flatten(-2) if within else y
+    y = y.flatten(-2) if within else y
+    return y if whole == x.shape[-1] else torch.cat((y, x[..., whole:]), -1)
 
 
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
@@ -226,6 +228,7 @@ _ALONG_ROW: dict[str, Callable[..., Any]] = {
     "sum": lambda torch, node, operands, whole, own: operands[0].sum(_axes(node, whole)),
     "mean": lambda torch, node, operands, whole, own: operands[0].mean(_axes(node, whole)),
     "max": lambda torch, node, operands, whole, own: operands[0].amax(_axes(node, whole)),
+    "min": lambda torch, node, operands, whole, own: operands[0].amin(_axes(node, whole)),
     "softmax": _softmax,
     "layernorm": _layernorm,
     "rmsnorm": _rmsnorm,

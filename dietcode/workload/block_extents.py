@@ -62,8 +62,8 @@ def _check_rotated(name: str, node: BlockNode, dims: Mapping[str, Dim]) -> None:
         raise SpecError(f"dims.{axis}", problem)
     extent, within = dims[axis].constant_value(), node.attribute("within")
     if within is not None:
-        if extent % within:
-            allowed = f"a divisor of {extent}, the extent of {axis}"
+        if within > extent:
+            allowed = f"2 to {extent}, the extent of {axis}"
             raise SpecError(field_path((*GRAPH, name, "within")), f"given {within}; allowed: {allowed}")
         extent = within
     if by >= extent:

@@ -1,7 +1,7 @@
 """The forms of blocks: kinds of graphs with kernels of their own, and the grid that each lies on.
 
 A grid has rows and columns. A value has some of the row indices, and all of the column indices or none:
-``[m, n]``, ``[n]``, ``[m]`` or a number.
+``[m, n]``, ``[n]``, ``[m]`` or a number; without a product it may have a part of the column indices.
 
 - rows: pointwise functions and reductions along a row;
 - products: products of two tensors over the same rows, added up, and pointwise functions of the sums;
@@ -75,7 +75,7 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
     nodes, indices = graph.nodes, graph.indices
     transposed = [indices[name] for name in _operands_of(graph, ("transpose",))]
     elsewhere = _tables(graph) | _operands_of(graph, (*POOLINGS, "transpose"))
-    _operands_of(graph, ("rotate",))
+    _check_rotated_values(graph)
     names = [name for name in (*graph.tensors, *nodes) if name not in elsewhere]
     whole = max((indices[name] for name in names), key=len)
     axes = {
@@ -97,9 +97,9 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
     rows = whole.replace(columns, "")
     for name in names:
         own = indices[name]
-        fits = columns in own or not set(own) & set(columns)
-        if not fits or not is_part(own, whole):
-            allowed = f"indices of {whole} in this order, with all of {columns} or none of it"
+        run = "".join(index for index in columns if index in own)
+        if not (run in own and run in columns) or not is_part(own, whole):
+            allowed = f"indices of {whole} in this order, those of {columns} next to each other in both"
             raise SpecError(graph.path(name), f"given {clip(own)}; allowed: {allowed}")
     for output in graph.outputs:
         own = indices[output]
@@ -110,6 +110,27 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
         _check_across(graph, whole, columns)
     _check_transposed(graph, rows, columns, bool(axes))
     return rows, columns
+
+
+def _check_rotated_values(graph: GraphParts) -> None:
+    """Refuse rotations of values that depend on where a column is, which their operands do not tell."""
+    for name, rotation in graph.nodes.items():
+        if rotation.operator != "rotate":
+            continue
+        axis, path = rotation.attribute("axis"), field_path((*GRAPH, name, "rotate", 0))
+        waiting = [rotation.operands[0]]
+        while waiting:
+            operand = waiting.pop()
+            node = graph.nodes.get(str(operand))
+            if node is None or axis not in graph.indices[str(operand)]:
+                continue
+            turns = node.operator == "transpose" and not graph.indices[str(node.operands[0])].endswith(axis)
+            if node.operator in ("rotate", "hide", *POOLINGS) or node.attribute("causal") or turns:
+                word = "a causal mask" if node.attribute("causal") else node.operator
+                allowed = f"no window, rotation or hidden column in it, and transpositions that end in {axis}"
+                problem = f"given {clip(rotation.operands[0])}, which has {word} in it; allowed: {allowed}"
+                raise SpecError(path, problem)
+            waiting += node.operands
 
 
 def _check_transposed(graph: GraphParts, rows: str, columns: str, reduces: bool) -> None:
@@ -149,9 +170,10 @@ def turned_rows(transposed: Iterable[str], rows: str, columns: str) -> str:
 def _check_across(graph: GraphParts, whole: str, columns: str) -> None:
     """Refuse what needs columns that are the last indices."""
     for name, node in graph.nodes.items():
-        if node.operator in (*POOLINGS, "transpose") or node.attribute("causal"):
+        if node.operator in (*POOLINGS, "transpose", "rotate") or node.attribute("causal"):
             given = "causal" if node.attribute("causal") else node.operator
-            allowed = f"no window, causal mask or transposition where {columns} are not the last of {whole}"
+            ruled_out = "no window, causal mask, rotation or transposition"
+            allowed = f"{ruled_out} where {columns} are not the last of {whole}"
             raise SpecError(field_path((*GRAPH, name)), f"given {given}; allowed: {allowed}")
 
 

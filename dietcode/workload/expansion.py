@@ -1,10 +1,11 @@
 """A block's nodes in terms of few primitives: softmax and the norms are written out here.
 
-A primitive is a pointwise function, or a sum, mean or maximum along the row:
+A primitive is a pointwise function, or a sum, mean, maximum or minimum along the row:
 
     softmax    m = max(z), z = scale·x + mask, -inf where a causal mask hides it;
                e = exp(z - m), m = 0 where the whole row is -inf;  y = e · (1/Σe, 0 where Σe is 0)
     layernorm  d = x - mean(x);  y = d · rsqrt(mean(d²) + eps) · gamma + beta
+    rotate     of a value: computed of all it depends on, rotated;  y = it, negated where columns came around
     avgpool    y = (Σ x at the elements of the window, 0 outside) · 1/elements, or / those inside
     rmsnorm    y = x · rsqrt(mean(x²) + eps) · gamma
 
@@ -14,7 +15,7 @@ So a row of softmax that is masked as a whole is 0. Standard library only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dietcode.workload.pooling import is_padded, pool_axes, taps
@@ -22,7 +23,7 @@ from dietcode.workload.pooling import is_padded, pool_axes, taps
 if TYPE_CHECKING:  # needs pydantic
     from dietcode.workload.block import BlockNode
 
-REDUCTIONS = ("sum", "mean", "max", "max-of-numbers")
+REDUCTIONS = ("sum", "mean", "max", "min", "max-of-numbers")
 """Primitives along the row; the last one ignores NaN, which another of the row brings into the result."""
 
 ROWS = ".rows"
@@ -41,14 +42,15 @@ class Primitive:
         Of its result.
     kind : str
         A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0),
-        ``exp-of-negative`` (of what is at most 0), ``inside`` (how many elements of a window exist); or that
-        of a pointwise operator of a spec.
+        ``exp-of-negative`` (of what is at most 0), ``inside`` (how many elements of a window exist),
+        ``negate-first`` (the first columns of each group negated); or that of a pointwise operator of a spec.
     operands : tuple of str or float
         Names of tensors and primitives, or numbers.
     indices : str
         Of its result.
     option : object
-        ``(low, high)`` of clip, form of gelu, index of causal, lengths of hide, node of inside.
+        ``(low, high)`` of clip, form of gelu, index of causal, lengths of hide, node of inside; of
+        negate-first how many columns, and of how many, 0 for the whole row.
     """
 
     name: str
@@ -61,8 +63,9 @@ class Primitive:
 class _Writer:
     """Writes the primitives of one node."""
 
-    def __init__(self, name: str, indices: Mapping[str, str]) -> None:
-        self.name, self.indices = name, dict(indices)
+    def __init__(self, name: str, indices: Mapping[str, str], known: Mapping[str, Primitive]) -> None:
+        self.name, self.known = name, known
+        self.indices = dict(indices) | {p.name: p.indices for p in known.values()}
         self.written: list[Primitive] = []
 
     def emit(self, kind: str, *operands: Value, option: Any = None, axis: str = "") -> str:
@@ -80,6 +83,17 @@ def own_rows(node: str, tap: tuple[int, ...] = ()) -> str:
     return node + ROWS + "".join(f".{position}" for position in tap)
 
 
+def rotated_read(node: str, read: str) -> str:
+    """Return the name of what a node that rotates a value reads in the place of another read."""
+    return f"{node}{ROWS}:{read}"
+
+
+def read_of_rotated(name: str) -> tuple[str, str] | None:
+    """Return the node and the read that `rotated_read` made a name of; None for other names."""
+    node, is_one, read = name.partition(f"{ROWS}:")
+    return (node, read) if is_one else None
+
+
 def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[Primitive, ...]:
     """Return the primitives of a block, each after its operands; a node's last one has the node's name.
 
@@ -90,13 +104,13 @@ def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[
     indices : mapping of str to str
         Of every tensor and node.
     """
-    found: list[Primitive] = []
+    found: dict[str, Primitive] = {}
     for name, node in nodes.items():
-        writer = _Writer(name, indices)
+        writer = _Writer(name, indices, found)
         _WRITTEN_OUT.get(node.operator, _as_it_is)(writer, node)
         *first, last = writer.written
-        found += [*first, Primitive(name, last.kind, last.operands, last.indices, last.option)]
-    return tuple(found)
+        found |= {p.name: p for p in (*first, replace(last, name=name))}
+    return tuple(found.values())
 
 
 def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]:
@@ -109,7 +123,7 @@ def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]
     """
     counts = {"element": 0, "row": 0}
     for primitive in primitives:
-        is_wide = primitive.kind in REDUCTIONS or columns in primitive.indices
+        is_wide = primitive.kind in REDUCTIONS or bool(set(columns) & set(primitive.indices))
         counts["element" if is_wide else "row"] += 1
     return counts
 
@@ -132,6 +146,33 @@ def _copy(writer: _Writer, node: BlockNode) -> None:
     rows = own_rows(writer.name)
     writer.indices[rows] = writer.indices[writer.name]
     writer.emit("copy", rows)
+
+
+def _rotate(writer: _Writer, node: BlockNode) -> None:
+    """Rotate a tensor as it is read; of a value, all that it depends on and that has the columns."""
+    if node.operands[0] not in writer.known:
+        _copy(writer, node)
+        return
+    axis, rotated = str(node.attribute("axis")), dict[str, str]()
+
+    def value_of(name: Value) -> Value:
+        if not isinstance(name, str) or axis not in writer.indices[name.partition(ROWS)[0]]:
+            return name
+        if name not in rotated:
+            p = writer.known.get(name)
+            if p is None:
+                rotated[name] = rotated_read(writer.name, name)
+                writer.indices[rotated[name]] = writer.indices[name.partition(ROWS)[0]]
+            else:
+                operands = [value_of(operand) for operand in p.operands]
+                rotated[name] = writer.emit(p.kind, *operands, option=p.option)
+        return rotated[name]
+
+    value = value_of(node.operands[0])
+    if node.attribute("negate"):
+        writer.emit("negate-first", value, option=(node.attribute("by"), node.attribute("within") or 0))
+    else:
+        writer.emit("copy", value)
 
 
 def _pool(writer: _Writer, node: BlockNode) -> None:
@@ -196,7 +237,7 @@ _WRITTEN_OUT = {
     "gather": _copy,
     "transpose": _copy,
     "hide": _hide,
-    "rotate": _copy,
+    "rotate": _rotate,
     "maxpool": _pool,
     "avgpool": _pool,
     "softmax": _softmax,

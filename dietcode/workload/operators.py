@@ -10,7 +10,6 @@ from dietcode.workload.text import clip
 
 LARGEST_NUMBER = 1e30  # of an attribute, or in the place of an operand
 MAX_SLIDE = 2**15  # of windows, strides, padding and rotations, in elements
-MAX_WITHIN = 8  # columns that a rotation turns by themselves: every vector holds whole groups of them
 MAX_GATES = 16  # positions along an index that slices take apart
 
 
@@ -66,9 +65,9 @@ def _shift(given: object) -> int:
 
 
 def _within(given: object) -> int:
-    if isinstance(given, bool) or given not in (2, 4, MAX_WITHIN):
-        raise ValueError(f"given {clip(given)}; allowed: 2, 4 or {MAX_WITHIN} columns")
-    return int(given)
+    if isinstance(given, bool) or not isinstance(given, int) or not 2 <= given <= MAX_SLIDE:
+        raise ValueError(f"given {clip(given)}; allowed: an integer from 2 to {MAX_SLIDE}, of columns")
+    return given
 
 
 def _flag(given: object) -> bool:
@@ -160,7 +159,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "maxpool": BlockOperator(("tensor",), _POOL),
     "avgpool": BlockOperator(("tensor",), {**_POOL, "count_include_pad": Attribute(_flag, True)}),
     "rotate": BlockOperator(
-        ("tensor",),
+        ("x",),
         {
             "axis": Attribute(_index, REQUIRED),
             "by": Attribute(_shift, REQUIRED),
@@ -201,6 +200,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "sum": _REDUCTION,
     "mean": _REDUCTION,
     "max": _REDUCTION,
+    "min": _REDUCTION,
     "hide": BlockOperator(("x", "lengths"), {"axis": Attribute(_index, REQUIRED)}, along_row=True),
     "softmax": BlockOperator(
         ("x", "mask"),

@@ -43,9 +43,10 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         {
             "M": {"mean": "X", "axis": "hw"},
             "most": {"max": "X", "axis": "hw"},
+            "least": {"min": "X", "axis": "hw"},
             "Y": {"sub": ["M", "shift"]},
         },
-        ["Y", "most"],
+        ["Y", "most", "least"],
         {"X": "nhwc", "shift": "c"},
     ),
     "channels-first": (  # a norm and a softmax over channels, which are followed by the pixels
@@ -107,12 +108,13 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         {
             "total": {"sum": "X", "axis": "n"},
             "mean": {"mean": "X", "axis": "n"},
+            "least": {"min": "X", "axis": "n"},
             "most": {"max": "X", "axis": "n"},
             "half": {"mul": ["most", 0.5]},
             "away": {"sub": ["X", "mean"]},
             "Y": {"where": ["flag", "away", "half"]},
         },
-        ["total", "Y", "half"],
+        ["total", "Y", "half", "least"],
         {"X": "mn", "flag": "m"},
     ),
     "embedding": (
@@ -179,6 +181,59 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         },
         ["Y"],
         {"X": "bhtd", "cos": "td", "sin": "td"},
+    ),
+    "groups-of-channels": (  # gamma and beta of each channel, one of the indices of a norm
+        {"Y": {"layernorm": ["X", "gamma", "beta"], "axis": "chw"}},
+        ["Y"],
+        {"X": "bgchw", "gamma": "gc", "beta": "gc"},
+    ),
+    "parts-of-columns": (  # the first indices of them, the last ones, one between; with rows and without
+        {
+            "N": {"rmsnorm": "X", "axis": "uvw"},
+            "more": {"add": ["line", 1]},
+            "a": {"mul": ["N", "more"]},
+            "b": {"add": ["a", "pixel"]},
+            "Y": {"sub": ["b", "one"]},
+        },
+        ["Y"],
+        {"X": "muvw", "line": "mv", "pixel": "vw", "one": "u"},
+    ),
+    "parts-across": (
+        {
+            "N": {"layernorm": ["X", "gamma"], "axis": "hw"},
+            "a": {"mul": ["N", "line"]},
+            "Y": {"add": ["a", "one"]},
+        },
+        ["Y"],
+        {"X": "nhwc", "gamma": "hc", "line": "w", "one": "nh"},
+    ),
+    "part-rotary": (  # groups that no vector holds, and columns past the last one, which stay
+        {
+            "R": {"rotate": "X", "axis": "d", "by": 9, "negate": True, "within": 18},
+            "F": {"rotate": "X", "axis": "d", "by": 2, "within": 3},
+            "a": {"mul": ["X", "cos"]},
+            "b": {"mul": ["R", "sin"]},
+            "c": {"add": ["a", "b"]},
+            "Y": {"sub": ["c", "F"]},
+        },
+        ["Y"],
+        {"X": "bhtd", "cos": "td", "sin": "td"},
+    ),
+    "normed-rotary": (  # of a norm of what is in another order, and of a gathered row beside functions of it
+        {
+            "T": {"transpose": "X", "dims": "bhtd"},
+            "N": {"rmsnorm": ["T", "g"], "axis": "d"},
+            "R": {"rotate": "N", "axis": "d", "by": 16, "negate": True, "within": 32},
+            "a": {"mul": ["N", "cos"]},
+            "b": {"mul": ["R", "sin"]},
+            "Y": {"add": ["a", "b"]},
+            "word": {"gather": ["words", "at"]},
+            "E": {"tanh": "word"},
+            "F": {"rotate": "E", "axis": "d", "by": 5, "negate": True},
+            "Z": {"sub": ["Y", "F"]},
+        },
+        ["Y", "Z"],
+        {"X": "bthd", "g": "d", "cos": "td", "sin": "td", "words": "vd", "at": "bt"},
     ),
     "shifted": ({"Y": {"rotate": "X", "axis": "n", "by": 5}}, ["Y"], {"X": "mn"}),
     "shifted-norm": (
@@ -260,6 +315,9 @@ FIXED = {
     "into-two": {"b": 2},
     "rotary": {"d": 16},
     "interleaved-rotary": {"d": 44},
+    "groups-of-channels": {"g": 3},
+    "part-rotary": {"d": 44},
+    "normed-rotary": {"d": 44},
     "shifted": {"n": 37},
     "shifted-norm": {"n": 80},
 }

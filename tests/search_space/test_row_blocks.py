@@ -51,7 +51,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
 
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("width", [64, 100])
-@pytest.mark.parametrize("name", ["add-norm", "softmax"])
+@pytest.mark.parametrize("name", ["add-norm", "softmax", "normed-rotary"])
 def test_fixed_columns(name: str, width: int, target: CpuTarget) -> None:
     fixed = {problem_of(name).columns[-1]: width}
     block = built_block(name, target.mcpu, tuple(fixed.items()))
@@ -124,6 +124,39 @@ def test_nan_and_infinity_of_rows_across_vectors(avx2: CpuTarget) -> None:
             assert not finite.all()
             assert np.array_equal(output[~finite], right[name][~finite], equal_nan=True)
             assert np.allclose(output[finite], right[name][finite], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "extents", "spoiled"),
+    [
+        ("groups-of-channels", {"b": 2, "g": 3, "c": 4, "h": 5, "w": 3}, "gamma"),
+        ("parts-of-columns", {"m": 5, "u": 3, "v": 5, "w": 9}, "pixel"),
+        ("parts-of-columns", {"m": 5, "u": 3, "v": 5, "w": 9}, "line"),
+        ("parts-across", {"n": 3, "h": 5, "w": 4, "c": 19}, "gamma"),
+        ("parts-across", {"n": 3, "h": 5, "w": 4, "c": 19}, "line"),
+        ("part-rotary", {"b": 2, "h": 3, "t": 3, "d": 44}, "X"),
+        ("normed-rotary", {"b": 2, "h": 3, "t": 3, "d": 44, "v": 7}, "g"),
+        ("normed-rotary", {"b": 2, "h": 3, "t": 3, "d": 44, "v": 7}, "words"),
+        ("reductions", {"m": 9, "n": 37}, "X"),
+    ],
+)
+def test_nan_and_infinity_reach_what_they_should(
+    name: str, extents: dict[str, int], spoiled: str, avx2: CpuTarget
+) -> None:
+    block = built_block(name, avx2.mcpu)
+    inputs = block.inputs(extents)
+    inputs[spoiled].reshape(-1)[[1, -2]] = np.nan, -np.inf
+    if "at" in inputs:  # the first and the last row of the table
+        inputs["at"].reshape(-1)[[0, -1]] = -5, 99
+    with np.errstate(all="ignore"):
+        right = block_reference(block.problem, inputs)
+    for category, kernel in enumerate(block.kernels):
+        outputs = block.run(inputs, extents, category)
+        for output, own in zip(outputs, right.values(), strict=True):
+            finite = np.isfinite(own)
+            assert np.array_equal(output[~finite], own[~finite], equal_nan=True), kernel.name
+            assert np.allclose(output[finite], own[finite], rtol=1e-5, atol=1e-5), kernel.name
+    assert not all(np.isfinite(own).all() for own in right.values())
 
 
 def test_means_of_large_images_are_exact_enough(avx2: CpuTarget) -> None:

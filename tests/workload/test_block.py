@@ -280,18 +280,40 @@ def test_positions_of_windows_follow() -> None:
         (of_image(ROTATE | {"by": 64}), f"{GRAPH}.Y.by", "given 64; allowed: 1 to 63"),
         (of_image(ROTATE, c=1), f"{GRAPH}.Y.by", "given 8; allowed: an axis of more than one element"),
         (of_image(ROTATE | {"by": 0}), f"{GRAPH}.Y.by", "given 0; allowed: an integer from 1"),
-        (of_image(ROTATE | {"within": 3}), f"{GRAPH}.Y.within", "given 3; allowed: 2, 4 or 8 columns"),
+        (
+            of_image(ROTATE | {"within": 1}),
+            f"{GRAPH}.Y.within",
+            "given 1; allowed: an integer from 2 to 32768",
+        ),
         (of_image(ROTATE | {"within": 8}), f"{GRAPH}.Y.by", "given 8; allowed: 1 to 7"),
         (
-            of_image(ROTATE | {"by": 1, "within": 4}, c=62),
+            of_image(ROTATE | {"by": 1, "within": 65}),
             f"{GRAPH}.Y.within",
-            "given 4; allowed: a divisor of 62, the extent of c",
+            "given 65; allowed: 2 to 64, the extent of c",
         ),
         (of_image(ROTATE, c="B"), "dims.c", "given 'B'; allowed: a number, for Y rotates along it"),
         (
-            of_image(ROTATE | {"rotate": "Z"}, {"Z": {"relu": "X"}}),
+            of_image(ROTATE | {"rotate": "Z"}, {"Z": {"relu": "P"}, "P": ROTATE}),
             f"{GRAPH}.Y.rotate.0",
-            "given 'Z'; allowed: a tensor",
+            "given 'Z', which has rotate in it; allowed: no window, rotation or hidden column",
+        ),
+        (
+            of_image(ROTATE | {"rotate": "P"}, {"P": {"softmax": "X", "axis": "c", "causal": "w"}}),
+            f"{GRAPH}.Y.rotate.0",
+            "given 'P', which has a causal mask in it",
+        ),
+        (
+            of_image(ROTATE | {"rotate": "T"}, {"T": {"transpose": "X", "dims": "ncwh"}}, h=64),
+            f"{GRAPH}.Y.axis",
+            "given 'c'; allowed: the last index of ncwh",
+        ),
+        (
+            of_image(
+                {"mul": ["N", "G"]},
+                {"N": {"layernorm": "X", "axis": "hwc"}, "G": {"mean": "X", "axis": "w"}},
+            ),
+            f"{GRAPH}.N.axis",
+            "given 'hwc'; allowed: w, as other nodes have it",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -11,6 +11,21 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.rows.problem import RowProblem, RowRead
 from dietcode.search_space.tir import as_int64, i64, load
 from dietcode.workload.pooling import PoolAxis, is_padded
+
+
+class PartPosition(NamedTuple):
+    """A position along some of the columns' indices.
+
+    Attributes
+    ----------
+    first : int64 expression
+        The position, flattened.
+    left : int64 expression
+        How many columns from this one on have the same.
+    """
+
+    first: Any
+    left: Any
 
 
 class RowMemory:
@@ -128,6 +143,28 @@ class RowMemory:
         if first:
             row = tirx.truncmod(row, as_int64(self.problem.product(rows[first:end], self.extents)))
         return row
+
+    def extents_of(self, indices: tuple[str, ...]) -> Any:
+        """Return the product of the extents of some indices."""
+        return self.problem.product(indices, self.extents)
+
+    def along_part(self, run: tuple[str, ...], column: Any) -> PartPosition:
+        """Return the position along indices of the columns that follow each other.
+
+        Parameters
+        ----------
+        column : int64 expression
+            Flattened.
+        """
+        columns = self.problem.columns
+        begin, end = columns.index(run[0]), columns.index(run[-1]) + 1
+        first, left = column, i64(1)
+        if end < len(columns):
+            inner = as_int64(self.extents_of(columns[end:]))
+            first, left = tirx.truncdiv(column, inner), inner - tirx.truncmod(column, inner)
+        if begin:
+            first = tirx.truncmod(first, as_int64(self.extents_of(run)))
+        return PartPosition(first, left)
 
     def _runs(self, own: str) -> list[tuple[str, ...]]:
         """Return the row indices that a tensor has, those that follow each other in the grid together."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import Window
 from dietcode.workload.block_forms import inner_rows, turned_rows
-from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand, own_rows
+from dietcode.workload.expansion import (
+    REDUCTIONS,
+    Primitive,
+    count_flops,
+    expand,
+    own_rows,
+    read_of_rotated,
+)
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes, taps
 from dietcode.workload.text import clip
 
@@ -50,7 +57,7 @@ class RowRead:
 class RowProblem(BlockProblem):
     """A grid of rows and columns, where each value is a function of tensors and of other values of its row.
 
-    Its indices are some of `rows`, then all of `columns` or none.
+    Its indices are some of `rows` and of `columns`, those of `columns` next to each other.
     """
 
     form: ClassVar[str] = "rows"
@@ -68,6 +75,14 @@ class RowProblem(BlockProblem):
                 found[own_rows(name)] = RowRead(tensor, positions=str(node.operands[1]))
             elif node.operator == "transpose":
                 found[own_rows(name)] = RowRead(tensor, reorders=True)
+            elif node.operator == "rotate" and tensor not in self.inputs:
+                shift, within = node.attribute("by"), node.attribute("within") or 0
+                every = dict.fromkeys(o for p in self.primitives for o in p.operands if isinstance(o, str))
+                for operand in every:
+                    source = read_of_rotated(operand)
+                    if source is not None and source[0] == name:
+                        base = found.get(source[1], RowRead(source[1]))
+                        found[operand] = replace(base, shift=shift, within=within)
             elif node.operator == "rotate":
                 shift, negates = node.attribute("by"), node.attribute("negate")
                 within = node.attribute("within") or 0
@@ -126,7 +141,11 @@ class RowProblem(BlockProblem):
 
     def is_wide(self, indices: str) -> bool:
         """Whether a value of these indices differs from column to column."""
-        return "".join(self.columns) in indices
+        return bool(set(indices) & set(self.columns))
+
+    def is_part_of_columns(self, indices: str) -> bool:
+        """Whether a tensor of these indices has some of those of the columns, not all."""
+        return 0 < len(set(indices) & set(self.columns)) < len(self.columns)
 
     @cached_property
     def reduces(self) -> bool:
@@ -150,10 +169,12 @@ class RowProblem(BlockProblem):
         used = {index for table in tables for index in self.indices[table]}
         self._check_reads()
         for name, indices in self.indices.items():
-            own = indices.replace("".join(self.columns), "")
+            own = "".join(index for index in indices if index not in self.columns)
+            run = "".join(index for index in indices if index in self.columns)
             if name in tables:
                 continue
-            if not set(own) <= set(self.rows) or len(set(own)) != len(own):
+            fits = run in indices and run in "".join(self.columns)
+            if not set(own) <= set(self.rows) or len(set(own)) != len(own) or not fits:
                 raise ValueError(f"subscripts {clip(indices)} of {clip(name)}; allowed: of {clip(grid)}")
         if set(grid) | used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(grid)}")
@@ -165,8 +186,8 @@ class RowProblem(BlockProblem):
         """Refuse what reads no tensor in its own way, and rotations that are not fixed."""
         fixed = self.product(self.columns, {k: self.extents.get(k) or 0 for k in self.columns})
         for read in self.reads.values():
-            fits = read.shift < (read.within or fixed or 1) and not (read.within and fixed % read.within)
-            if read.tensor not in self.inputs or not fits or (read.within and not fixed):
+            fits = read.shift < (read.within or fixed or 1) and read.within <= fixed
+            if read.tensor not in self.inputs or not fits:
                 raise ValueError(
                     f"{clip(read.tensor)} by {read.shift}; allowed: an input, by less than a row"
                 )

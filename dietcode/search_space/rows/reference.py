@@ -213,11 +213,14 @@ def _pool(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Float
 
 def _rotate(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> FloatArray:
     by, x = node.attribute("by"), operands[0]
-    groups = x.reshape(*x.shape[:-1], -1, node.attribute("within") or x.shape[-1])
-    y: FloatArray = np.roll(groups, by, axis=-1)
+    width = node.attribute("within") or x.shape[-1]
+    y: FloatArray = np.array(x)  # columns past the last whole group stay
+    whole = x.shape[-1] // width * width
+    groups = np.roll(x[..., :whole].reshape(*x.shape[:-1], -1, width), by, axis=-1)
     if node.attribute("negate"):
-        y[..., :by] *= -1
-    return y.reshape(x.shape)
+        groups[..., :by] *= -1
+    y[..., :whole] = groups.reshape(*x.shape[:-1], whole)
+    return y
 
 
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
@@ -245,6 +248,7 @@ _ALONG_ROW: dict[str, Callable[..., Any]] = {
     "sum": lambda node, operands, axes, indices: operands[0].sum(axis=axes),
     "mean": lambda node, operands, axes, indices: operands[0].mean(axis=axes),
     "max": lambda node, operands, axes, indices: operands[0].max(axis=axes),
+    "min": lambda node, operands, axes, indices: operands[0].min(axis=axes),
     "softmax": _softmax,
     "layernorm": _layernorm,
     "rmsnorm": _rmsnorm,

@@ -51,8 +51,10 @@ class Access:
     tensor : str
     begin : int64 expression
         Offset of the first column's first element.
+    run : tuple of str
+        Its indices of the columns, which follow each other.
     stride : int64 expression
-        From one column to the next; 0 for a value without columns.
+        From one position along them to the next; 0 for a value without columns.
     has_lanes : bool
         Whether neighbouring rows have elements of their own, which follow each other.
     positions : Access or None
@@ -61,6 +63,7 @@ class Access:
 
     tensor: str
     begin: Any
+    run: tuple[str, ...]
     stride: Any
     has_lanes: bool
     positions: Access | None = None
@@ -158,14 +161,17 @@ class AcrossBody:
         for index, position in at.items():
             if index in own:
                 begin = begin + position * stride(index)
-        last = self.problem.columns[-1]
-        step = stride(last) if last in own else i64(0)
+        run = tuple(index for index in self.problem.columns if index in own)
+        step = stride(run[-1]) if run else i64(0)
         has_lanes = bool(set(own) & set(self.problem.inner))
-        return Access(tensor, TirOps().bind(begin), TirOps().bind(step), has_lanes, positions)
+        return Access(tensor, TirOps().bind(begin), run, TirOps().bind(step), has_lanes, positions)
 
     def _offset(self, access: Access, i: int, column: Any) -> Any:
         """Return the offset of a column's element for the first lane of a vector."""
-        offset = access.begin + column * access.stride
+        position = column
+        if 0 < len(access.run) < len(self.problem.columns):
+            position = TirOps().bind(self.memory.along_part(access.run, column).first)
+        offset = access.begin + position * access.stride
         if access.positions is not None:
             own = self.problem.indices[access.tensor]
             held = self.memory.buffers[access.positions.tensor]

@@ -14,14 +14,13 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.rows.functions import maximum, pointwise
+from dietcode.search_space.cpu.rows.functions import maximum, minimum, pointwise
+from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
-from dietcode.search_space.cpu.rows.turning import turned
-from dietcode.search_space.cpu.squares import transposed
 from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import Pass, Schedule
-from dietcode.search_space.rows.problem import RowProblem, RowRead
+from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.rows.reductions import BEGIN, combine_by
 from dietcode.search_space.tir import (
     DTYPE,
@@ -30,7 +29,6 @@ from dietcode.search_space.tir import (
     first_lanes,
     i64,
     load,
-    load_masked,
     prefetch,
     small_buffer,
     splat,
@@ -45,7 +43,7 @@ NUM_ACCUMULATORS = 4
 
 _LINE = 16  # elements of a line of a cache
 
-COMBINE = combine_by(maximum)
+COMBINE = combine_by(maximum, minimum)
 """How two values of a reduction become one, by its kind."""
 
 
@@ -98,6 +96,7 @@ class RowBody:
     _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
     _num_turned: Any = field(default=None, init=False)
+    _reader: RowReader = field(init=False)
 
     def emit(
         self, rows: Sequence[Any], span: Span, following: Sequence[Any] = (), num_turned: Any = None
@@ -121,6 +120,9 @@ class RowBody:
         bind = TirOps().bind
         self._rows = list(rows)
         self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
+        self._reader = RowReader(
+            self.problem, self.memory, self.lanes, self.columns, self._begins, self._inside, num_turned
+        )
         self._ahead = {
             name: [bind(self.memory.begin(name, row)) for row in following] for name in self._fetched
         }
@@ -147,13 +149,12 @@ class RowBody:
     @property
     def _fetched(self) -> list[str]:
         """What is worth fetching ahead: gathered rows, and where there are several passes all rows."""
-        rows, indices = set(self.problem.rows), self.problem.indices
+        rows, columns, indices = set(self.problem.rows), "".join(self.problem.columns), self.problem.indices
         many = len(self.schedule.passes) > 1
         return [
             name
             for name, read in self.problem.reads.items()
-            if read.positions
-            or (many and self.problem.is_wide(indices.get(name, "")) and rows & set(indices[name]))
+            if read.positions or (many and columns in indices.get(name, "") and rows & set(indices[name]))
         ]
 
     @property
@@ -281,7 +282,7 @@ class RowBody:
                     return values[operand]
                 if (operand, i) in self._scalars:
                     return splat(self._scalars[operand, i], self.lanes)
-                values[operand] = self._read(operand, i, column, mask, shared)
+                values[operand] = self._reader.read(operand, i, column, mask, shared)
                 return values[operand]
 
             for name in one.loads:
@@ -290,6 +291,8 @@ class RowBody:
                 operands = [value_of(operand) for operand in p.operands]
                 if p.kind == "causal":
                     result = self._causal(operands[0], p.option, i, column)
+                elif p.kind == "negate-first":
+                    result = self._reader.negated(operands[0], column, *p.option)
                 elif p.kind == "hide":
                     result = self._hidden(operands[0], self._scalars[p.option, i], column)
                 else:
@@ -319,72 +322,12 @@ class RowBody:
         num_seen = tirx.Cast("int64", length)
         return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
 
-    def _read(self, name: str, i: int, column: Any, mask: Any, shared: dict[Any, Any]) -> Any:
-        """Return a vector of an input; that of one without rows is read once for all of them."""
-        if name in shared:
-            return shared[name]
-        read = self.problem.reads.get(name, RowRead(name))
-        buffer = self.memory.buffers[read.tensor]
-        if self.problem.turns(read):
-            if (name, 0) not in shared:
-                square = self._square(read, buffer, self._begins[name, 0], column)
-                shared.update({(name, row): vector for row, vector in enumerate(square)})
-            return shared[name, i]
-        if read.within:
-            return turned(read, self._load(buffer, self._begins[name, i] + column, mask), self.lanes)
-        if read.shift:
-            return self._rotated(read, buffer, self._begins[name, i], column, mask)
-        value = self._load(buffer, self._begins[name, i] + column, mask)
-        inside = self._inside.get((name, i))
-        if inside is not None:
-            value = tirx.Select(inside, value, const(0.0, self.lanes))
-        value = named(value, self.lanes)
-        if self.problem.indices.get(name) == "".join(self.problem.columns):
-            shared[name] = value
-        return value
-
-    def _square(self, read: RowRead, buffer: Any, begin: Any, column: Any) -> list[Any]:
-        """Return a vector of every row, transposed from vectors along the rows."""
-        own, last = self.problem.indices[read.tensor], self.problem.columns[-1]
-        later = tuple(own[own.index(last) + 1 :])
-        stride = TirOps().bind(as_int64(self.problem.product(later, self.memory.extents)))
-        exist = named(first_lanes(self._num_turned, self.lanes), self.lanes, "bool")
-        square = []
-        for j in range(self.lanes):
-            at = tirx.min(column + j, as_int64(self.columns) - 1)
-            vector = load_masked(buffer, TirOps().bind(begin + at * stride), self.lanes, exist)
-            square.append(named(vector, self.lanes))
-        return transposed(square, self.lanes)
-
-    def _load(self, buffer: Any, offset: Any, mask: Any) -> Any:
-        if mask is None:
-            return load(buffer, [offset], self.lanes)
-        return load_masked(buffer, offset, self.lanes, mask)
-
-    def _rotated(self, read: RowRead, buffer: Any, begin: Any, column: Any, mask: Any) -> Any:
-        """Return a vector of a row whose columns are shifted to the right, the last ones to its beginning."""
-        assert isinstance(self.columns, int)
-        column, shift, minus = as_int64(column), read.shift, const(-1.0, self.lanes)
-        left = begin + column + (self.columns - shift)  # what comes from the end of the row
-        right = begin + column - shift
-        if shift % self.lanes == 0:  # a vector comes from one of them
-            wraps = column < i64(shift)
-            value = named(self._load(buffer, tirx.Select(wraps, left, right), mask), self.lanes)
-            return named(tirx.Select(wraps, minus * value, value), self.lanes) if read.negates else value
-        wraps = named(first_lanes(i64(shift) - column, self.lanes), self.lanes, "bool")
-        stays = tirx.bitwise_not(wraps)
-        first, other = (wraps, stays) if mask is None else (wraps & mask, stays & mask)
-        value = named(load_masked(buffer, left, self.lanes, first), self.lanes)
-        if read.negates:
-            value = minus * value
-        return named(tirx.Select(wraps, value, load_masked(buffer, right, self.lanes, other)), self.lanes)
-
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
         return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column
 
     def _read_kept(self, name: str, i: int, column: Any, mask: Any) -> Any:
         if name not in self.schedule.kept:
-            return self._read(name, i, column, mask, {})
+            return self._reader.read(name, i, column, mask, {})
         return named(load(self.scratch, [self._kept_at(name, i, column)], self.lanes), self.lanes)
 
     def _write(self, name: str, value: Any, i: int, column: Any, mask: Any) -> None:

@@ -22,7 +22,8 @@ def maximum(lanes: int, a: Any, b: Any) -> Any:
     return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.maximum", a, b)
 
 
-def _minimum(lanes: int, a: Any, b: Any) -> Any:
+def minimum(lanes: int, a: Any, b: Any) -> Any:
+    """Return the smaller, NaN where either is."""
     return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.minimum", a, b)
 
 
@@ -44,5 +45,5 @@ _OWN: dict[str, Callable[..., Any]] = {
     "mul": _product,
     "square": _square,
     "maximum": maximum,
-    "minimum": _minimum,
+    "minimum": minimum,
 }

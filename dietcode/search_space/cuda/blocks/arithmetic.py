@@ -26,6 +26,11 @@ def maximum(lanes: int, a: Any, b: Any) -> Any:
     return call("larger_or_nan", a, b)
 
 
+def minimum(lanes: int, a: Any, b: Any) -> Any:
+    """Return the smaller, NaN where either is."""
+    return call("smaller_or_nan", a, b)
+
+
 def _called(function: str) -> Callable[[int, Any], Any]:
     return lambda lanes, x: call(function, x)
 
@@ -37,7 +42,7 @@ def _sigmoid(lanes: int, x: Any) -> Any:
 
 _OWN: dict[str, Callable[..., Any]] = {
     "maximum": maximum,
-    "minimum": lambda lanes, a, b: call("smaller_or_nan", a, b),
+    "minimum": minimum,
     "relu": lambda lanes, x: call("larger_or_nan", x, tirx.const(0.0, DTYPE)),
     **dict.fromkeys(("exp", "exp-of-negative"), _called("expf")),
     **{name: _called(f"{name}f") for name in ("log", "sin", "cos", "floor", "ceil")},

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cuda.blocks.arithmetic import call, maximum, pointwise
+from dietcode.search_space.cuda.blocks.arithmetic import call, maximum, minimum, pointwise
 from dietcode.search_space.cuda.blocks.demands import threads_of_row
 from dietcode.search_space.cuda.building import both, local, once, only_if, sync, wide
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -30,7 +30,7 @@ from dietcode.target.multiprocessor import WARP
 from dietcode.workload.expansion import ROWS, Primitive
 
 _ALL_LANES = 0xFFFFFFFF
-_COMBINE = combine_by(maximum)
+_COMBINE = combine_by(maximum, minimum)
 
 
 class RowBlock:
@@ -149,6 +149,9 @@ class RowBlock:
             operands = [value_of(operand) for operand in p.operands]
             if p.kind == "causal":
                 result = self._causal(operands[0], p.option, column)
+            elif p.kind == "negate-first":
+                wraps, _ = self._moving(column, *p.option)
+                result = tirx.Select(wraps, const(-1.0, 1) * operands[0], operands[0])
             else:
                 result = pointwise(p.kind, operands, p.option)
             values[p.name] = named(result, 1)
@@ -172,18 +175,31 @@ class RowBlock:
         buffer, begin = self.memory.buffers[read.tensor], self.begins[name]
         if read.shift:
             return self._rotated(read, buffer, begin, column)
+        own = self.problem.indices.get(name, "")
+        if self.problem.is_part_of_columns(own):
+            run = tuple(index for index in self.problem.columns if index in own)
+            column = self.memory.along_part(run, column).first
         value = widen(buffer[begin + column], self.problem.dtype(read.tensor))
         inside = self.inside.get(name)
         return value if inside is None else tirx.Select(inside, value, const(0.0, 1))
 
     def _rotated(self, read: RowRead, buffer: Any, begin: Any, column: Any) -> Any:
-        """Return an element of a row, or of a group of it, that is shifted to the right."""
+        """Return an element of a row, or of a group of it, that is shifted to the right.
+
+        Columns past the last whole group stay.
+        """
+        wraps, moves = self._moving(column, read.shift, read.within)
         group = i64(read.within) if read.within else self.columns
-        position = tirx.truncmod(column, group)
-        wraps = position < i64(read.shift)
-        source = column - read.shift + tirx.Select(wraps, group, i64(0))
+        shifted = column - read.shift + tirx.Select(wraps, group, i64(0))
+        source = tirx.Select(moves, shifted, column)
         value = named(widen(buffer[begin + source], self.problem.dtype(read.tensor)), 1)
         return tirx.Select(wraps, const(-1.0, 1) * value, value) if read.negates else value
+
+    def _moving(self, column: Any, count: int, within: int) -> tuple[Any, Any]:
+        """Return whether a column is one of the first of its group, and whether it is in a whole group."""
+        group = i64(within) if within else self.columns
+        moves = column < self.columns - tirx.truncmod(self.columns, group)
+        return tirx.And(moves, tirx.truncmod(column, group) < i64(count)), moves
 
     def _across(self, kind: str, total: Any) -> Any:
         """Return what the threads of a row have, combined; all of them get it."""
