@@ -14,7 +14,7 @@ from dietcode.programs.code import Label
 from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
-from dietcode.programs.roles import BUILTINS, LIST_METHODS
+from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
@@ -176,6 +176,8 @@ class CallLowering(ExpressionLowering):
         """Begin a call that runs beside others."""
         if not self.optimisations.concurrency:
             return "", self.value(node)
+        if self.site(node).role == "written":
+            node = self.site(node).value
         if isinstance(node, ast.Call) and self.site(node).role == "call":
             return "wait", self.code.emit("spawn", self._given(node), self.callee(node))
         return "", self.value(node)
@@ -228,8 +230,25 @@ class CallLowering(ExpressionLowering):
         return self.code.emit("unary", (value,), function.__name__)
 
     def _record(self, node: ast.Call, function: Any) -> Value:
-        fields = _fields_of(function)
+        begin = initialiser_of(function)
+        is_plain = begin is not None and begin.__name__ == "__init__"
         args, named = self._arguments(node)
+        given = {} if is_plain else self._fields_given(node, function, args, named)
+        order = self.records[function.__name__]
+        made = self.code.emit(
+            "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__
+        )
+        if begin is not None:
+            rest: tuple[list[Value], dict[str, Value]] = (args, named) if is_plain else ([], {})
+            values = self._completed(self.site(node).callees, [made, *rest[0]], rest[1])
+            self.code.emit("call", values, self.callee(node))
+        return made
+
+    def _fields_given(
+        self, node: ast.Call, function: Any, args: Sequence[Value], named: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """Return the fields with which an object of a dataclass or a named tuple begins."""
+        fields = _fields_of(function)
         values = list(args)
         for name in list(fields)[len(args) :]:
             if name in named:
@@ -238,11 +257,11 @@ class CallLowering(ExpressionLowering):
                 raise self.refuse(node, f"leaves out {name} of {function.__name__}; give it")
             else:
                 values.append(self._default(fields[name]))
-        given = dict(zip(fields, values, strict=True))
-        order = self.records[function.__name__]
-        return self.code.emit(
-            "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__
-        )
+        found = dict(zip(fields, values, strict=True))
+        for one in dataclasses.fields(function) if dataclasses.is_dataclass(function) else ():
+            if not one.init and one.default_factory in (list, dict, set):
+                found[one.name] = self._default(one.default_factory())
+        return found
 
     def _default(self, value: Any) -> Value:
         """Return a field's default; one that is made empty is made here."""
@@ -255,7 +274,11 @@ class CallLowering(ExpressionLowering):
 
     def _replaced(self, node: ast.Call, cls: type) -> Value:
         """Write a new object of a class with the fields of another one, but for some."""
-        base = self.value(node.args[0])
+        if node.args:
+            base = self.value(node.args[0])
+        else:
+            assert isinstance(node.func, ast.Attribute)  # _replace of a named tuple
+            base = self.value(node.func.value)
         named = {str(one.arg): self.value(one.value) for one in node.keywords}
         order = self.records[cls.__name__]
         values = [named[one] if one in named else self.code.emit("field", (base,), one) for one in order]

@@ -13,12 +13,13 @@ from dietcode.workload.text import clip
 
 
 def learn_static(statics: Statics, targets: Sequence[ast.expr], value: ast.expr) -> bool:
-    """Note a name that is assigned once, to a module or a weight; returns whether it is one."""
+    """Note a name that is assigned once, to a module, a weight or a number; returns whether it is one."""
     (target, *others) = targets
     if others or not isinstance(target, ast.Name) or statics.source.stores.get(target.id) != 1:
         return False
     known, found = statics.find(value)
-    if not known or not is_frozen(found):
+    is_number = type(found) is int and target.id not in statics.source.stored_in_loops
+    if not known or not (is_frozen(found) or is_number):
         return False
     statics.names[target.id] = found
     return True
@@ -59,5 +60,7 @@ def static_arguments(
         if known and is_frozen(value):
             found[name] = value
         elif kind_of(value) == "object" and value is not None:
-            raise statics.source.refusal(node or statics.source.tree, f"{clip(value)} is chosen by values")
+            raise statics.source.refusal(
+                node or statics.source.tree, f"{clip(value)} is chosen by values; write the calls in an `if`"
+            )
     return found

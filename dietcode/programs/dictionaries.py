@@ -7,15 +7,64 @@ no sample reaches could not be written.
 
 from __future__ import annotations
 
+import ast
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from dietcode.programs import lists, sets
+from dietcode.programs import lists, sets, stacked, statements
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
 KEYS = "whole numbers, bools, texts, None, and tuples of them"
+
+
+@dataclass(frozen=True)
+class Default:
+    """What ``d[key]`` of a ``defaultdict`` or a ``Counter`` is for a key that it lacks.
+
+    Attributes
+    ----------
+    make : callable
+        Returns the expression of a new one.
+    is_kept : bool
+        Whether the dict has it from then on.
+    """
+
+    make: Callable[[ast.AST], ast.expr]
+    is_kept: bool = True
+
+
+OF_COUNTER = Default(lambda node: ast.copy_location(ast.Constant(0), node), is_kept=False)
+
+
+def default_of(factory: Any) -> Default | None:
+    """Return what a ``defaultdict`` makes; None where that cannot be written as an expression.
+
+    Parameters
+    ----------
+    factory : object
+        A type, or the syntax tree of a lambda.
+    """
+    if isinstance(factory, ast.Lambda):
+        body = factory.body
+        is_empty = isinstance(body, ast.List) and not body.elts
+        if factory.args.args or not (is_empty or isinstance(body, ast.Constant)):
+            return None
+        return Default(lambda _: copy.deepcopy(body))
+    if factory is list:
+        return Default(lambda node: ast.copy_location(ast.List([], ast.Load()), node))
+    if any(factory is one for one in (int, float, bool)):
+        return Default(lambda node: ast.copy_location(ast.Constant(factory()), node))
+    library = next((own for one, own in ((dict, made), (set, sets.made)) if factory is one), None)
+    return None if library is None else Default(lambda node: _empty(node, library))
+
+
+def _empty(node: ast.AST, library: Callable[..., Any]) -> ast.expr:
+    """Return a call of what makes a dict or a set of no items."""
+    no_items = ast.copy_location(ast.List([], ast.Load()), node)
+    return statements.call(node, statements.constant(library), no_items)
 
 
 @dataclass(eq=False)
@@ -24,6 +73,8 @@ class Dictionary:
 
     dict_keys: list[Any]
     dict_values: list[Any]
+
+    default: ClassVar[Default | None] = None  # of one that samples make; the program's text has it
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -50,8 +101,8 @@ def is_key(value: Any) -> bool:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a function is one of `lists`, `sets` or this module, of which each line is compiled."""
-    return getattr(function, "__module__", "") in (lists.__name__, sets.__name__, __name__)
+    """Whether a function is one of `lists`, `stacked`, `sets` or this module: each line is compiled."""
+    return getattr(function, "__module__", "") in (lists.__name__, sets.__name__, stacked.__name__, __name__)
 
 
 def of_given(given: Any) -> Dictionary:
@@ -70,6 +121,45 @@ def made(pairs: Sequence[Any]) -> Dictionary:
         else:
             own.dict_values[at] = value
     return own
+
+
+def counted(items: Sequence[Any]) -> Dictionary:
+    """Return ``Counter(items)``."""
+    own = Dictionary([], [])
+    for key in items:
+        at = find(own.dict_keys, key)
+        if at < 0:
+            own.dict_keys.append(key)
+            own.dict_values.append(1)
+        else:
+            own.dict_values[at] = own.dict_values[at] + 1
+    return own
+
+
+def commonest(own: Dictionary, many: int) -> list[Any]:
+    """Return ``own.most_common(many)`` of a Counter: equal ones as they came."""
+    found: list[Any] = []
+    for at in range(len(own.dict_keys)):
+        place = len(found)
+        found.append((own.dict_keys[at], own.dict_values[at]))
+        while place > 0 and found[place - 1][1] < own.dict_values[at]:
+            found[place] = found[place - 1]
+            place = place - 1
+        found[place] = (own.dict_keys[at], own.dict_values[at])
+    return found[:many]
+
+
+def all_by_number(own: Dictionary) -> list[Any]:
+    """Return ``own.most_common()`` of a Counter: equal ones as they came."""
+    found: list[Any] = []
+    for at in range(len(own.dict_keys)):
+        place = len(found)
+        found.append((own.dict_keys[at], own.dict_values[at]))
+        while place > 0 and found[place - 1][1] < own.dict_values[at]:
+            found[place] = found[place - 1]
+            place = place - 1
+        found[place] = (own.dict_keys[at], own.dict_values[at])
+    return found
 
 
 def copied(own: Dictionary) -> Dictionary:
@@ -199,6 +289,10 @@ def pairs(own: Dictionary) -> list[Any]:
     return found
 
 
+OF_COUNTERS: dict[tuple[str, int], Callable[..., Any]] = {
+    ("most_common", 0): all_by_number,
+    ("most_common", 1): commonest,
+}
 VIEWS = {"keys": keys, "values": values, "items": pairs}
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("get", 1): got_or_none,

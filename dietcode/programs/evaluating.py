@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-import functools
-import inspect
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs import dictionaries, lists, sets
-from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of, members_of
+from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
+from dietcode.programs.fieldwise import Fieldwise, by_fields, compared_fields
 from dietcode.programs.kinds import (
-    WholeNumbers,
-    is_named_result,
     is_record_kind,
     is_tensor_kind,
     kind_of,
@@ -27,13 +24,11 @@ from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sets import SET, MemberSet
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
-from dietcode.programs.stacks import ALLOWED as STACKS
-from dietcode.programs.stacks import ListsCall, StackedRows, row_function
+from dietcode.programs.stacks import ListsCall, StackedRows
 from dietcode.programs.values_read import ValueReadError
 from dietcode.runtime.programs.instances import is_same
 from dietcode.workload.text import one_line
 
-LOOPED = (range, enumerate, zip, reversed)
 NEXT, BREAK, CONTINUE = object(), object(), object()  # what a statement does; else it returns
 
 
@@ -156,7 +151,31 @@ class Evaluation(ABC):
             return self._library(
                 node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
             )
+        objects = [one for one in (left, right) if is_record_kind(kind_of(one)) and not _is_container(one)]
+        if objects:
+            return self._compare_objects(node, left, right, type(objects[0]))
         return self._operated(node, COMPARE[type(op)][1], [left, right], sides)
+
+    def _compare_objects(self, node: ast.Compare, left: Any, right: Any, cls: type) -> bool:
+        """Compare an object with another value: by fields where its class does so, else by what it is."""
+        if not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            what = "an order of objects; compare tuples of their fields, as key=lambda one: (one.a, one.b)"
+            raise self._refuse(node, what)
+        names = compared_fields(cls)
+        if names is None:
+            raise self._refuse(
+                node, f"== of a {cls.__name__}, which has an __eq__ of its own; call a function"
+            )
+        key = (node, id(cls))
+        if key not in self._source.chains:
+            self._source.chains[key] = by_fields(node, cls, names)
+        compared: Fieldwise = self._source.chains[key]
+        site = self._set_role(node, "fieldwise")
+        if site.value not in (None, compared):
+            raise self._refuse(node, "compares objects of another class in another sample; write two of it")
+        site.value = compared
+        self._values[compared.left], self._values[compared.right] = left, right
+        return bool(self._value(compared.body))
 
     def _walrus(self, node: ast.NamedExpr) -> Any:
         value = self._value(node.value, is_view=" " in node.target.id)  # one of our own is read at once
@@ -214,184 +233,6 @@ class Evaluation(ABC):
         site.role = role
         return site
 
-    def _subscript(self, node: ast.Subscript) -> Any:
-        base = self._value(node.value)
-        items = items_of(base) if self._statics.find(node.value)[0] else None
-        if items and not isinstance(node.slice, ast.Slice):
-            is_plain = are_scalars(items.values())
-            return self._item_of(node, items) if is_plain else self._chosen(node, node, base)
-        if isinstance(node.slice, ast.Slice) and not is_tensor(base):
-            return self._cut(node.slice, base) if node.slice.step is None else self._stepped(node, base)
-        if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
-            is_static = all(self._statics.find(one)[0] for one in node.slice.elts[1:])
-            function = row_function(self._indices(node.slice)) if is_static else None
-            if function is None:
-                raise self._refuse(node, f"these items of a stack of any length; allowed: {STACKS}")
-            return self._library(node, ListsCall(lists.each, ((None, function), (node.value, base))))
-        at = self._indices(node.slice) if is_tensor(base) else self._value(node.slice)
-        if is_tensor(base):
-            return self._tensors(node, operator.getitem, [base, at])
-        return self._item(node, base, at)
-
-    def _item(self, node: ast.Subscript, base: Any, at: Any) -> Any:
-        """Return an item of a list, a tuple or a dict."""
-        if isinstance(base, Dictionary):
-            return self._of_dict(node, dictionaries.item, (node.value, base), (node.slice, at))
-        if not isinstance(base, list | tuple):
-            if self._site(node.value).value is not None:
-                return base[at]
-            advice = "; a dataclass has fields in place of a dict's items" if isinstance(base, dict) else ""
-            raise self._refuse(
-                node, f"reads an item of {_kind_words(base)}; allowed: of lists and tuples{advice}"
-            )
-        try:
-            return base[at]
-        except IndexError as error:
-            raise self._refuse(node, f"a sample fails: {error}") from None
-
-    def _cut(self, ends: ast.Slice, base: Any) -> Any:
-        low, high = (None if one is None else self._value(one) for one in (ends.lower, ends.upper))
-        is_own = isinstance(base, StackedRows | WholeNumbers)
-        return type(base)(base[low:high]) if is_own else base[low:high]
-
-    def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
-        """Return an item of a constant container of numbers, texts and None."""
-        key = hashed(self._value(node.slice))
-        if key not in items or not are_scalars(items):
-            raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
-        self._set_role(node, "lookup").value = TableLookup(node.slice, items)
-        return items[key]
-
-    def _chosen(
-        self, node: ast.expr, item: ast.Subscript, container: Any, called: ast.Call | None = None
-    ) -> Any:
-        """Return an item of a constant container of modules, functions or weights, or a call of it."""
-        key = (node, id(container))
-        if key not in self._source.chains:
-            chain = chain_of(item, container, called, lambda one: self._statics.find(one)[0])
-            self._source.chains[key] = chain
-        chain = self._source.chains[key]
-        for name, one in chain.given:
-            self._values[name] = self._value(one)
-        wanted = hashed(self._value(chain.key))
-        if wanted not in chain.positions or not are_scalars(chain.positions):
-            raise self._refuse(node, f"a sample asks for {wanted!r}, which {ast.unparse(item.value)} lacks")
-        self._set_role(node, "chosen").value = chain
-        self._values[chain.position] = chain.positions[wanted]
-        return self._value(chain.body)
-
-    def _stepped(self, node: ast.Subscript, base: Any) -> Any:
-        own = node.slice
-        assert isinstance(own, ast.Slice)  # where it is called
-        if type(base) is not list:
-            raise self._refuse(node, f"a slice with a step of {words(kind_of(base))}; allowed: of lists")
-        parts = [(one, self._value(one)) for one in (own.lower, own.upper, own.step) if one is not None]
-        return self._library(node, ListsCall(lists.stepped, ((node.value, base), *parts)))
-
-    def _indices(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Tuple):
-            return tuple(self._indices(one) for one in node.elts)
-        if isinstance(node, ast.Slice):
-            ends = (node.lower, node.upper, node.step)
-            return slice(*(None if one is None else self._value(one) for one in ends))
-        return self._value(node)
-
-    def _attribute(self, node: ast.Attribute) -> Any:
-        base = self._value(node.value)
-        if isinstance(base, WholeNumbers) and node.attr == "shape" and base:
-            if not is_tensor(base[0]):
-                raise self._refuse(node, "the shape of whole numbers with several axes; write len of them")
-            self._set_role(node, "stack shape").value = ()
-            return (len(base),)
-        if isinstance(base, StackedRows):
-            if node.attr != "shape":
-                raise self._refuse(node, f"{node.attr} of a stack of any length; allowed: {STACKS}")
-            self._set_role(node, "stack shape").value = tuple(base[0].shape)
-            return (len(base), *base[0].shape)
-        if isinstance(base, tuple) and is_named_result(base) and hasattr(base, node.attr):
-            own = getattr(base, node.attr)
-            self._set_role(node, "part").value = next(at for at, one in enumerate(base) if one is own)
-            return own
-        if is_tensor(base):
-            found = getattr(base, node.attr)
-            if is_tensor(found):
-                return self._tensors(node, getattr, [base, node.attr])
-            if node.attr not in ("shape", "ndim"):
-                raise self._refuse(
-                    node, f"the attribute {node.attr} of a tensor; allowed: shape, ndim, T, mT"
-                )
-            self._set_role(node, "constant").value = tuple(found) if node.attr == "shape" else found
-            return found
-        return self._field_of(node, base)
-
-    def _field_of(self, node: ast.Attribute, base: Any) -> Any:
-        """Return a field of an object, or what its class computes for that name."""
-        kind = kind_of(base)
-        if not is_record_kind(kind):
-            raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
-        own = inspect.getattr_static(type(base), node.attr, None)
-        if isinstance(own, property):
-            return self._property(node, base, own)
-        if isinstance(own, functools.cached_property):
-            raise self._refuse(node, f"{node.attr} is a cached_property; allowed: a property, or a field")
-        self._field(node, base, node.attr)
-        try:
-            return getattr(base, node.attr)
-        except AttributeError as error:
-            raise self._refuse(node, f"a sample fails: {error}") from None
-
-    @abstractmethod
-    def _property(self, node: ast.Attribute, base: Any, own: property) -> Any:
-        """Run a property of an object."""
-
-    def _fields(self, node: ast.AST, cls: type) -> list[str]:
-        """Return the fields of a class that are read, to add to."""
-        fields = self._recording.fields_of(cls)
-        if fields is None:
-            raise self._refuse(node, f"there are two classes {cls.__name__}; give them different names")
-        return fields
-
-    def _field(self, node: ast.AST, base: Any, name: str) -> None:
-        fields = self._fields(node, type(base))
-        if name not in fields:
-            fields.append(name)
-
-    def _store(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
-            if target.id in self._context.statics:
-                raise self._refuse(
-                    target, f"assigns to {target.id}, which is a module, weight or default; take another name"
-                )
-            self._values[target.id] = value
-        elif isinstance(target, ast.Tuple | ast.List):
-            kind = kind_of(value)
-            if not isinstance(value, tuple | list) or (isinstance(kind, tuple) and kind[0] == "record"):
-                raise self._refuse(target, f"takes {words(kind)} apart; allowed: tuples and lists")
-            items = list(value)
-            if len(items) != len(target.elts) or any(isinstance(one, ast.Starred) for one in target.elts):
-                raise self._refuse(target, f"{len(target.elts)} names for {len(items)} values")
-            for one, own in zip(target.elts, items, strict=True):
-                self._store(one, own)
-        elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
-            base, at = self._value(target.value), self._value(target.slice)
-            if isinstance(base, Dictionary):
-                given = (target.value, base), (target.slice, at), (target, value)
-                self._of_dict(target, dictionaries.put, *given)
-                return
-            if not isinstance(base, list) or isinstance(base, StackedRows):
-                raise self._refuse(target, f"writes into {words(kind_of(base))}; allowed: into lists")
-            base[at] = value
-        elif isinstance(target, ast.Attribute):
-            base = self._value(target.value)
-            if kind_of(base) == "object":
-                raise self._refuse(target, "writes an attribute of a constant; allowed: of records")
-            self._field(target, base, target.attr)
-            setattr(base, target.attr, value)
-        else:
-            raise self._refuse(
-                target, f"assigns to {named(target)}; allowed: names, items of lists, attributes"
-            )
-
     def _truth(self, node: ast.expr) -> bool:
         self._conditions.add(node)
         return self._as_truth(node, self._value(node))
@@ -405,86 +246,6 @@ class Evaluation(ABC):
         """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
 
-    def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
-        for one in self._items(iterable):
-            self._store(target, one)
-            found = body()
-            if found is BREAK:
-                break
-            if found is not CONTINUE and found is not NEXT:
-                return found
-        return NEXT
-
-    def _items(self, node: ast.expr) -> Any:
-        """Return what a loop goes over."""
-        self._site(node)  # it is reached
-        function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and function in LOOPED:
-            strict = [one for one in node.keywords if one.arg == "strict" and function is zip]
-            if len(strict) != len(node.keywords):
-                raise self._refuse(
-                    node, f"{function.__name__} with names of arguments; give them by position"
-                )
-            if function is range:
-                return range(*[self._value(one) for one in node.args])
-            if function is enumerate and len(node.args) == 2:
-                return list(enumerate(self._items(node.args[0]), self._value(node.args[1])))
-            parts = [list(self._items(one)) for one in node.args]
-            is_strict = any(self._value(one.value) for one in strict)
-            return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
-        value = self._value(node, is_view=True)
-        if isinstance(value, Dictionary):
-            return list(value)
-        if isinstance(value, MemberSet):
-            raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
-        if not isinstance(value, list | tuple):
-            allowed = (
-                "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
-            )
-            rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
-            raise self._refuse(node, f"a loop over {_kind_words(value)}; allowed: {allowed}{rows}")
-        return value
-
-    def _comprehension(self, node: ast.ListComp) -> Any:
-        found: list[Any] = []
-
-        def add() -> Any:
-            found.append(self._value(node.elt))
-            return NEXT
-
-        self._rounds(node, 0, add)
-        return found
-
-    def _rounds(self, node: ast.ListComp, depth: int, body: Callable[[], Any]) -> Any:
-        """Run the loops of a comprehension from a depth on; a body that breaks leaves all of them."""
-        loop = node.generators[depth]
-        if loop.is_async:
-            raise self._refuse(node, "async in a comprehension; leave it out")
-        is_left = False
-
-        def inner() -> Any:
-            nonlocal is_left
-            if not all(self._truth(one) for one in loop.ifs):
-                return NEXT
-            last = depth == len(node.generators) - 1
-            found = body() if last else self._rounds(node, depth + 1, body)
-            is_left |= found is BREAK
-            return found
-
-        self._loop(loop.target, loop.iter, inner)
-        return BREAK if is_left else NEXT
-
-    def _lazily(self, node: ast.Call, stops: bool) -> bool:
-        """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
-        self._set_role(node, "lazy").value = stops
-        (given,) = node.args
-        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
-
-        def look() -> Any:
-            return BREAK if self._truth(given.elt) == stops else NEXT
-
-        return (self._rounds(given, 0, look) is BREAK) == stops
-
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:
         """Evaluate a call."""
@@ -494,8 +255,35 @@ class Evaluation(ABC):
         """Do to a list of any length what a function of `lists` does."""
 
     @abstractmethod
-    def _stacked(self, node: ast.AST, function: Any, args: list[Any], nodes: list[ast.expr]) -> Any:
+    def _stacked(
+        self,
+        node: ast.AST,
+        function: Any,
+        args: list[Any],
+        nodes: list[ast.expr],
+        named: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Compute tensor code over stacks of any length."""
+
+    @abstractmethod
+    def _subscript(self, node: ast.Subscript) -> Any:
+        """Evaluate an item."""
+
+    @abstractmethod
+    def _attribute(self, node: ast.Attribute) -> Any:
+        """Evaluate a field."""
+
+    @abstractmethod
+    def _field(self, node: ast.AST, base: Any, name: str) -> None:
+        """Note that a field of an object is read or written."""
+
+    @abstractmethod
+    def _store(self, target: ast.expr, value: Any) -> None:
+        """Assign a value."""
+
+    @abstractmethod
+    def _comprehension(self, node: ast.ListComp) -> Any:
+        """Evaluate a comprehension."""
 
 
 def transposed(node: ast.expr) -> ast.expr | None:
@@ -512,9 +300,8 @@ def hashed(key: Any) -> Any:
     return key.item() if is_tensor(key) else key
 
 
-def _kind_words(value: Any) -> str:
-    kind = kind_of(value)
-    return f"a {type(value).__name__}" if kind == "object" else words(kind)
+def _is_container(value: Any) -> bool:
+    return isinstance(value, Dictionary | MemberSet)
 
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -526,9 +313,9 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.UnaryOp: Evaluation._unary,
     ast.BinOp: Evaluation._binary,
     ast.Compare: Evaluation._compare,
-    ast.Subscript: Evaluation._subscript,
-    ast.Attribute: Evaluation._attribute,
-    ast.ListComp: Evaluation._comprehension,
+    ast.Subscript: lambda self, node: self._subscript(node),
+    ast.Attribute: lambda self, node: self._attribute(node),
+    ast.ListComp: lambda self, node: self._comprehension(node),
     ast.Call: lambda self, node: self._call(node),
     ast.NamedExpr: Evaluation._walrus,
 }

@@ -14,6 +14,7 @@ from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.fieldwise import Fieldwise
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
@@ -89,7 +90,12 @@ class ExpressionLowering(ABC):
         known, static = self.statics.find(node)
         if known:
             return KnownValue(static, ast.unparse(node))
-        special = {"library": self.library, "lookup": self.looked_up, "chosen": self.chosen}
+        special: dict[str, Callable[[ast.expr], Value]] = {
+            "library": self.library,
+            "lookup": self.looked_up,
+            "chosen": self.chosen,
+            "written": lambda own: self.value(self.site(own).value),
+        }
         if self.site(node).role in special:
             return self.kinded(special[self.site(node).role](node), node)
         return self.kinded(_EXPRESSIONS[type(node)](self, node), node)
@@ -214,6 +220,11 @@ class ExpressionLowering(ABC):
 
     def _compare(self, node: ast.Compare) -> Value:
         left, right = self.value(node.left), self.value(node.comparators[0])
+        if self.site(node).role == "fieldwise":
+            compared: Fieldwise = self.site(node).value
+            self.code.write(compared.left, left)
+            self.code.write(compared.right, right)
+            return self.value(compared.body)
         kind = type(node.ops[0])
         if kind in (ast.Is, ast.IsNot):
             found = self.code.emit("binary", (left, right), "is")
@@ -246,6 +257,8 @@ class ExpressionLowering(ABC):
                 for one in (node.slice.lower, node.slice.upper)
             ]
             return self.code.emit("slice", (base, *ends))
+        if self.site(node).role == "field at":
+            return self.code.emit("field", (base,), self.site(node).value)
         at = self.value(node.slice)
         if isinstance(base, Several) and isinstance(at, KnownValue) and not base.is_list:
             item: Value = base.items[at.value]

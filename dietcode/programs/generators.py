@@ -7,6 +7,7 @@ import ast
 from dietcode.programs.statements import assigned, at, load
 
 _FOUND = "yielded"
+MOST = 100_000  # values of a generator of a sample
 
 
 def without_yield(tree: ast.FunctionDef) -> ast.FunctionDef:
@@ -30,6 +31,11 @@ def without_yield(tree: ast.FunctionDef) -> ast.FunctionDef:
         at(tree, ast.Return(load(tree, _FOUND))),
     ]
     return tree
+
+
+def is_of_generator(node: ast.expr) -> bool:
+    """Whether an expression is the list of what a generator has yielded so far."""
+    return isinstance(node, ast.Name) and node.id.startswith(f"{_FOUND} ")
 
 
 def as_list(node: ast.expr) -> ast.expr:

@@ -59,6 +59,13 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "sqrt": math.sqrt,
     "exp": math.exp,
     "log": math.log,
+    "tanh": math.tanh,
+    "sin": math.sin,
+    "cos": math.cos,
+    "log2": math.log2,
+    "log10": math.log10,
+    "log1p": math.log1p,
+    "expm1": math.expm1,
 }
 _SEQUENCES = {"list": list, "tuple": tuple}
 _KINDS = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, tuple: 5, list: 6}  # as the machine numbers them
@@ -316,7 +323,8 @@ def _number(tensor: Any, word: str, args: list[Any]) -> Any:
         return int(tensor.argmax())
     if word == "values":
         return [float(one) for one in tensor]
-    return {"float": float, "int": int, "bool": bool}[args[2]](tensor.item())
+    number = tensor.item() if hasattr(tensor, "item") else tensor  # what is compared may be a number already
+    return {"float": float, "int": int, "bool": bool}[args[2]](number)
 
 
 def _of_record(form: Mapping[str, Any], number: int, values: list[Any]) -> Record:

@@ -1,17 +1,13 @@
 """What Python and PyTorch do with lists of any length, in the words that programs may have.
 
 These functions are compiled like those of a program's file, into each place that uses them; `stacks` says
-where. Sums and largest ones of tensors are taken two by two, so that n of them have a depth of log n.
+where.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-with contextlib.suppress(ModuleNotFoundError):  # who has a program has PyTorch, too
-    import torch
 
 # Their text is read as that of programs is, so they are written with loops.
 
@@ -30,6 +26,61 @@ def total(items: Sequence[Any]) -> Any:
     for one in items:
         found = found + one
     return found
+
+
+def product(items: Sequence[Any]) -> Any:
+    """Return ``math.prod(items)``."""
+    found = 1
+    for one in items:
+        found = found * one
+    return found
+
+
+def accumulated(items: Sequence[Any]) -> list[Any]:
+    """Return ``list(itertools.accumulate(items))``."""
+    found: list[Any] = []
+    for one in items:
+        if len(found) == 0:
+            found.append(one)
+        else:
+            found.append(found[-1] + one)
+    return found
+
+
+def place_before(items: Sequence[Any], one: Any) -> int:
+    """Return ``bisect.bisect_left(items, one)``."""
+    low = 0
+    high = len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if items[middle] < one:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def place_behind(items: Sequence[Any], one: Any) -> int:
+    """Return ``bisect.bisect_right(items, one)``."""
+    low = 0
+    high = len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if one < items[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def insert_behind(items: list[Any], one: Any) -> None:
+    """Do ``bisect.insort(items, one)``."""
+    at = len(items)
+    items.append(one)
+    while at > 0 and one < items[at - 1]:
+        items[at] = items[at - 1]
+        at = at - 1
+    items[at] = one
 
 
 def smallest(items: Sequence[Any]) -> Any:
@@ -141,6 +192,25 @@ def largest_by(items: Sequence[Any], keys: Sequence[Any]) -> Any:
         if keys[best] < keys[at]:
             best = at
     return items[best]
+
+
+def of_length(items: Sequence[Any], many: int) -> Sequence[Any]:
+    """Return items, which have to be so many."""
+    if len(items) != many:
+        raise TypeError("* of another number of items than samples have")
+    return items
+
+
+def columns(rows: Sequence[Any]) -> list[Any]:
+    """Return ``zip(*rows)``, with lists in the place of tuples."""
+    found: list[Any] = []
+    if len(rows) > 0:
+        many = len(rows[0])
+        for row in rows:
+            many = min(many, len(row))
+        for at in range(many):
+            found.append([row[at] for row in rows])
+    return found
 
 
 def overwrite(items: list[Any], others: Sequence[Any]) -> None:
@@ -326,113 +396,6 @@ def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None
         items.append(one)
 
 
-# ---- Tensors of one shape, as torch.stack has them ----
-
-
-def folded(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
-    """Return what an associative function of two makes of all: the sum, the largest, the smallest."""
-    if len(items) == 0:
-        raise ValueError("a sum, a largest or a smallest of no tensors; give one at least")
-    level = items
-    while len(level) > 1:
-        above: list[Any] = []
-        for at in range(0, len(level) - 1, 2):
-            above.append(function(level[at], level[at + 1]))
-        if len(level) % 2 == 1:
-            above.append(level[len(level) - 1])
-        level = above
-    return level[0]
-
-
-def added(items: Sequence[Any]) -> Any:
-    """Return the sum of tensors."""
-    return folded(torch.add, items)
-
-
-def mean(items: Sequence[Any]) -> Any:
-    """Return the mean of tensors."""
-    return added(items) / len(items)
-
-
-def each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Return a function of each tensor."""
-    return [function(one) for one in items]
-
-
-def each_before(function: Callable[[Any, Any], Any], items: Sequence[Any], other: Any) -> list[Any]:
-    """Return a function of each tensor and another value."""
-    return [function(one, other) for one in items]
-
-
-def each_behind(function: Callable[[Any, Any], Any], other: Any, items: Sequence[Any]) -> list[Any]:
-    """Return a function of another value and each tensor."""
-    return [function(other, one) for one in items]
-
-
-def each_of_both(
-    function: Callable[[Any, Any], Any], items: Sequence[Any], others: Sequence[Any]
-) -> list[Any]:
-    """Return a function of the tensors of two lists of one length."""
-    return [function(one, other) for one, other in zip(items, others, strict=True)]
-
-
-def softmax(items: Sequence[Any]) -> list[Any]:
-    """Return the softmax over a list of tensors."""
-    top = folded(torch.maximum, items)
-    powers = [torch.exp(one - top) for one in items]
-    whole = added(powers)
-    return [one / whole for one in powers]
-
-
-def log_softmax(items: Sequence[Any]) -> list[Any]:
-    """Return the logarithms of the softmax over a list of tensors."""
-    top = folded(torch.maximum, items)
-    whole = top + torch.log(added([torch.exp(one - top) for one in items]))
-    return [one - whole for one in items]
-
-
-def weighted(weights: Sequence[Any], items: Sequence[Any]) -> Any:
-    """Return ``weights @ items``: weights are numbers as tensors."""
-    return added([weight * one for weight, one in zip(weights, items, strict=True)])
-
-
-def best(items: Sequence[Any]) -> int:
-    """Return where the first of the largest numbers, each a tensor, is."""
-    values = [one.item() for one in items]
-    found = 0
-    for at, value in enumerate(values):
-        if value > values[found]:
-            found = at
-    return found
-
-
-def most(row: Any, many: int) -> tuple[list[Any], list[int]]:
-    """Return the largest numbers of a row as tensors, the first of equal ones first, and where they are."""
-    scores = row.tolist()
-    if many < 0 or many > len(scores):
-        raise ValueError("topk of more numbers than there are; allowed: from 0 to their number")
-    places: list[int] = []
-    for at in range(len(scores)):
-        place = len(places)
-        while place > 0 and scores[places[place - 1]] < scores[at]:
-            place = place - 1
-        if place < many:
-            insert(places, place, at)
-        if len(places) > many:
-            places.pop()
-    return [row[at] for at in places], places
-
-
-def numbers(items: Sequence[Any]) -> list[float]:
-    """Return tensors of one number as numbers."""
-    return [one.item() for one in items]
-
-
-def extreme(function: Callable[[Any, Any], Any], items: Sequence[Any]) -> tuple[Any, None]:
-    """Return the largest or smallest of tensors as ``max(dim=0)`` does, but where they are."""
-    return folded(function, items), None
-
-
 def _some_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
@@ -444,7 +407,7 @@ def _every_lazily(items: Sequence[Any]) -> bool:
 # which a list itself is given to
 CHANGING = (
     *(overwrite, removed, turn, clear, insert, splice, append_first),
-    *(push, pop_smallest, as_heap),
+    *(push, pop_smallest, as_heap, insert_behind),
 )
 BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
 LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one

@@ -127,7 +127,10 @@ class FunctionLowering(CallLowering):
         elif isinstance(target, ast.Tuple | ast.List):
             many = len(target.elts)
             known = value.items if isinstance(value, Several) else None
-            if known is None:
+            cls = self.site(target).value
+            if hasattr(cls, "_fields"):
+                known = tuple(self.code.emit("field", (value,), name) for name in cls._fields)
+            elif known is None:
                 known = tuple(self.code.emit("get", (value, KnownValue(at))) for at in range(many))
             for one, own in zip(target.elts, known, strict=True):
                 self.store(one, own)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from dietcode.errors import ModelError
+from dietcode.programs.decorators import undecorated
 from dietcode.workload.text import clip
 
 _Item = TypeVar("_Item")
@@ -20,9 +21,9 @@ class Program:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        given = function.forward if hasattr(function, "forward") else function
+        given = undecorated(function.forward if hasattr(function, "forward") else function)
         self.bound = [given.__self__] if inspect.ismethod(given) else []
-        self.function = given.__func__ if inspect.ismethod(given) else given
+        self.function = undecorated(given.__func__) if inspect.ismethod(given) else given
         if not inspect.isfunction(self.function):
             raise ModelError(
                 f"program: given {clip(function)}; allowed: a function written by def, a method, or a module"

@@ -94,7 +94,9 @@ def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
 def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
     """Return the names that a function reads, and those that are its own."""
     loads: set[str] = set()
-    stores = {one.arg for one in tree.args.args}
+    given = tree.args
+    stores = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    stores |= {given.vararg.arg} if given.vararg else set()
     for node in (own for statement in tree.body for own in ast.walk(statement)):
         if isinstance(node, ast.Name):
             (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)

@@ -64,7 +64,10 @@ class Recording:
         self._sources: dict[Any, FunctionSource] = {}
         self._kept: list[Any] = []
         self._function = function
-        names = self.source_of(function).parameters
+        source = self.source_of(function)
+        if source.rest:
+            raise source.refusal(source.tree, f"*{source.rest} of a program; give it a list")
+        names = source.parameters
         self._bound: dict[str, Any] = dict(zip(names, bound, strict=False))
         self._num_given = -1  # arguments of each instance; the first one says whether it gives defaults too
 

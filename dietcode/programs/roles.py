@@ -44,11 +44,16 @@ UNARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Invert: ("invert", operator.invert),
 }
 MATH: dict[Callable[..., Any], str] = {
-    own: own.__name__ for own in (math.sqrt, math.exp, math.log, math.floor, math.ceil)
+    own: own.__name__
+    for own in (
+        *(math.sqrt, math.exp, math.log, math.floor, math.ceil, math.tanh, math.sin, math.cos),
+        *(math.log2, math.log10, math.log1p, math.expm1),
+    )
 }
 LIST_METHODS = ("append", "pop")
 BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
+_OWN_WAYS = ("__new__", "__call__", "__slots__", "__getattr__", "__getattribute__", "__setattr__")
 _LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
 
 
@@ -76,7 +81,7 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         return "tensor" if is_torch or _is_straight_given(args) else "call"
     if isinstance(function, type):
         is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
-        return "record" if is_record else ""
+        return "record" if is_record or _makes_plain_objects(function) else ""
     if (inspect.isfunction(function) or inspect.ismethod(function)) and is_users(function):
         is_straight = _is_straight_given(args)
         plain = function.__func__ if inspect.ismethod(function) else function
@@ -85,6 +90,26 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         return "tensor" if any(map(is_tensor, args)) else ""
     owner = getattr(function, "__module__", None) or repr(getattr(function, "__self__", ""))
     return "tensor" if callable(function) and "torch" in owner else ""
+
+
+def initialiser_of(cls: type) -> Any:
+    """Return the user's function that runs when an object of a class is made; None where there is none.
+
+    It is the ``__post_init__`` of a dataclass, and the ``__init__`` of a class that is no dataclass.
+    """
+    if hasattr(cls, "_fields"):
+        return None
+    word = "__post_init__" if dataclasses.is_dataclass(cls) else "__init__"
+    found = inspect.getattr_static(cls, word, None)
+    return found if inspect.isfunction(found) else None
+
+
+def _makes_plain_objects(cls: type) -> bool:
+    """Whether objects of a class have nothing but fields, methods and properties of the user's."""
+    bases = cls.__mro__[:-1]
+    if type(cls) is not type or not all(map(is_users, bases)):
+        return False
+    return not any(word in vars(one) for one in bases for word in _OWN_WAYS)
 
 
 def is_users_module(function: Any) -> bool:

@@ -68,8 +68,9 @@ def remove(own: MemberSet, one: Any) -> None:
 
 def update(own: MemberSet, others: Sequence[Any]) -> None:
     """Do ``own.update(others)``."""
-    for one in others:
-        add(own, one)
+    for one in others:  # not by `add`: where no sample has any, this line is not reached, and could not call
+        if find(own.set_members, one) < 0:
+            own.set_members.append(one)
 
 
 def updated(own: MemberSet, others: Sequence[Any]) -> MemberSet:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import collections
 from collections.abc import Callable
+from types import ModuleType
 from typing import TypeGuard
 
 from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs.cells import with_caches, with_cells
 from dietcode.programs.generators import as_list, without_yield
+from dietcode.programs.standard_library import key_of, rewritten
 from dietcode.programs.statements import (
     Outside,
     assigned,
@@ -38,7 +41,8 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     ``a in (1, 2)`` becomes comparisons, ``sum(x for x in y)`` becomes ``sum([x for x in y])``,
     ``x[i] += 1`` becomes ``b = x; k = i; b[k] = b[k] + 1``, ``sorted(x, key=f)`` sorts by
     ``[f(a) for a in x]``, ``max(range(n))`` goes over ``list(range(n))``, and the targets of a comprehension
-    get names that nothing else has. `dietcode.programs.statements` says what becomes of statements.
+    get names that nothing else has. `dietcode.programs.statements` says what becomes of statements, and
+    `dietcode.programs.cells` what becomes of ``nonlocal``.
 
     Parameters
     ----------
@@ -46,14 +50,19 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     outside : callable
         Whether a name that is not local stands for something, and that.
     """
-    found = _Simplification(outside).visit(tree)
+    tree = with_cells(with_caches(tree, outside))
+    own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    own |= {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+    own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    found = _Simplification(outside, own).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
     return ast.fix_missing_locations(found)
 
 
 class _Simplification(ast.NodeTransformer):
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, own: set[str]) -> None:
         self._outside = outside
+        self._own = own  # names that the function, or one within it, gives to something
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         node.comparators = [
@@ -101,25 +110,41 @@ class _Simplification(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
-            made: ast.AST = self.visit(_mapped(node, word))
+            made: ast.AST = self.visit(_mapped(node, word, self._stands_for))
             return made
         if word in _LOOPED:
             node.args = [as_list(one) for one in node.args]
+        if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
+            given = node.args[0].value
+            node.args = [given]
+            if word == "zip" and not node.keywords:
+                return self._all_of_calls(call(node, constant(lists.columns), given))
         self.generic_visit(node)
+        if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
+            node.args = [as_list(node.args[0])]
         if self._stands_for(node.func) is collections.deque and len(node.args) < 2 and not node.keywords:
             node.func = at(node, ast.Name("list", ast.Load()))
         if word == "enumerate" and [one.arg for one in node.keywords] == ["start"] and len(node.args) == 1:
             return call(node, node.func, node.args[0], node.keywords[0].value)
+        known = rewritten(node, self._stands_for(node.func))
+        if known is not None:
+            again: ast.AST = self.visit(known)
+            return again
         if word in _MADE:
             return _MADE[word](node)
         return self._of_whole(node, word)
 
+    def _all_of_calls(self, node: ast.expr) -> ast.AST:
+        found: ast.AST = self.generic_visit(node)
+        return found
+
     def _stands_for(self, node: ast.expr) -> object:
         """Return what a name outside of the function, or one of a module, stands for; None for others."""
         if isinstance(node, ast.Name):
-            return self._outside(node.id)[1]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return getattr(self._outside(node.value.id)[1], node.attr, None)
+            return None if node.id in self._own else self._outside(node.id)[1]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            base = self._stands_for(node.value)
+            return getattr(base, node.attr, None) if isinstance(base, ModuleType | type) else None
         return None
 
     def _of_whole(self, node: ast.Call, word: str) -> ast.AST:
@@ -154,7 +179,7 @@ class _Simplification(ast.NodeTransformer):
         keys = load(node, "items")
         key = named.get("key")
         if key is not None and not (isinstance(key, ast.Constant) and key.value is None):
-            keys = _renamed(at(node, _comprehension(node, key, keys)))
+            keys = _renamed(at(node, _comprehension(node, key, keys, self._stands_for)))
             keys = self.visit(keys)
         backwards = [named.get("reverse", ast.Constant(False))] if word == "sorted" else []
         if "default" not in named:
@@ -399,21 +424,24 @@ def _is_looped(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOPED
 
 
-def _comprehension(node: ast.AST, function: ast.expr, items: ast.expr) -> ast.ListComp:
+def _comprehension(
+    node: ast.AST, function: ast.expr, items: ast.expr, stands_for: Callable[[ast.expr], object]
+) -> ast.ListComp:
     """Return ``[function(one) for one in items]``, with the text of a lambda written out."""
     if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not function.args.defaults:
         name, value = function.args.args[0].arg, function.body
     else:
         name = "one"
-        value = call(node, function, at(node, ast.Name(name, ast.Load())))
+        one = at(node, ast.Name(name, ast.Load()))
+        value = key_of(function, stands_for, one) or call(node, function, one)
     target = at(node, ast.Name(name, ast.Store()))
     return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
 
 
-def _mapped(node: ast.Call, word: str) -> ast.expr:
+def _mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.expr:
     """Return ``map`` or ``filter`` as a comprehension."""
     function, items = node.args
-    found = _comprehension(node, function, items)
+    found = _comprehension(node, function, items, stands_for)
     if word == "filter":
         loop = found.generators[0]
         is_none = isinstance(function, ast.Constant) and function.value is None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
+import operator
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -13,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.decorators import DECORATORS, undecorated
 from dietcode.programs.nested_functions import NestedFunction, taken_out
 from dietcode.programs.simplifying import simplified
+from dietcode.programs.statements import is_plain_context
 from dietcode.runtime.programs.instances import plain_value
 
 _MISSING = object()
@@ -29,10 +33,17 @@ class FunctionSource:
     function : function
         Written by ``def``, in a file.
 
+    Attributes
+    ----------
+    parameters : list of str
+        Those by position, and those by name; ``*args`` is the last one, which calls give by name.
+    rest : str
+        The name of ``*args``, empty without.
+
     Raises
     ------
     ModelError
-        Its text cannot be read, or it takes any number of arguments.
+        Its text cannot be read, or it takes arguments of any name.
     """
 
     def __init__(self, function: Any) -> None:
@@ -43,12 +54,21 @@ class FunctionSource:
         else:
             self.tree = simplified(self._read(), self.outside)
         given = self.tree.args
-        if given.vararg or given.kwarg:
-            raise self.refusal(self.tree, "*args or ** as parameters; allowed: parameters with names")
+        if given.kwarg:
+            raise self.refusal(self.tree, "** as a parameter; allowed: parameters with names, and *args")
+        self.rest = given.vararg.arg if given.vararg else ""
+        if given.vararg:
+            given.kwonlyargs.append(given.vararg)
+            given.kw_defaults.append(None)
+            given.vararg = None
         self._plain = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.parameters = [*self._plain, *(one.arg for one in given.kwonlyargs)]
         self.chains: dict[tuple[ast.AST, int], Any] = {}
         self.functions = taken_out(self.tree, self, _stores(self.parameters, self.tree))
+        for one in self.functions.values():
+            for decorator in one.tree.decorator_list:
+                if not is_plain_context(decorator):
+                    raise self.refusal(one.tree, f"{one.__name__} is decorated; allowed: {DECORATORS}")
 
     def _read(self) -> ast.FunctionDef:
         function = self.function
@@ -57,6 +77,9 @@ class FunctionSource:
             self.file = inspect.getsourcefile(function) or "?"
         except (OSError, TypeError) as error:
             raise ModelError(f"{function.__name__}: its text cannot be read; put it into a file") from error
+        if hasattr(function, "__wrapped__"):
+            where = f"{Path(self.file).name}:{first}"
+            raise ModelError(f"{where}: {function.__name__} is decorated; allowed: {DECORATORS}")
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, first - 1)
         found = tree.body[0]
@@ -78,6 +101,13 @@ class FunctionSource:
         return _stores(self.parameters, self.tree)
 
     @cached_property
+    def stored_in_loops(self) -> set[str]:
+        """The names that loops assign to: such a one may be read above the line that assigns to it."""
+        loops = [one for one in ast.walk(self.tree) if isinstance(one, ast.For | ast.While)]
+        nodes = [node for loop in loops for node in ast.walk(loop)]
+        return {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+    @cached_property
     def _closure(self) -> dict[str, Any]:
         if isinstance(self.function, NestedFunction):
             return {}
@@ -96,6 +126,12 @@ class FunctionSource:
             if name in space:
                 return True, space[name]
         return False, None
+
+    @property
+    def num_plain(self) -> int:
+        """How many parameters calls give by position."""
+        own = self.function
+        return len(self._plain) - (len(own.read) if isinstance(own, NestedFunction) else 0)
 
     @property
     def num_defaults(self) -> int:
@@ -151,11 +187,24 @@ class Statics:
         found = self._find(node)
         if isinstance(found, Enum):  # as what a program has it
             found = plain_value(found)
+        elif hasattr(found, "__wrapped__"):
+            found = self._undecorated(node, found)
         return (False, None) if found is _MISSING else (True, found)
 
     def _find(self, node: ast.expr) -> Any:
         rule = _STATIC.get(type(node))
         return _MISSING if rule is None else rule(self, node)
+
+    def _undecorated(self, node: ast.expr, function: Any) -> Any:
+        """Return a function without what makes no difference to its results."""
+        inner = undecorated(function)
+        is_kept = isinstance(function, functools._lru_cache_wrapper)
+        code = getattr(inner, "__code__", None)
+        if is_kept and code is not None and inner.__name__ in code.co_names:
+            raise self.source.refusal(
+                node, f"{inner.__name__} calls itself and keeps its results; write it within the function"
+            )
+        return inner
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
@@ -192,12 +241,31 @@ class Statics:
         value = self._find(node.operand) if isinstance(node.op, ast.USub) else _MISSING
         return -value if isinstance(value, int | float) else _MISSING
 
+    def _computed(self, node: ast.BinOp) -> Any:
+        """Fold arithmetic of numbers; what fails does so where it is computed."""
+        rule = _ARITHMETIC.get(type(node.op))
+        sides = [self._find(one) for one in (node.left, node.right)] if rule is not None else []
+        if rule is None or not all(type(one) in (int, float) for one in sides):
+            return _MISSING
+        try:
+            return rule(*sides)
+        except (ArithmeticError, ValueError):
+            return _MISSING
+
     def _of_call(self, node: ast.Call) -> Any:
-        """Fold ``len`` of static things."""
-        if not isinstance(node.func, ast.Name) or len(node.args) != 1 or self._find(node.func) is not len:
+        """Fold ``len`` of static things, and numbers that are written as texts, as ``float("inf")``."""
+        function: Any = self._find(node.func) if isinstance(node.func, ast.Name) else None
+        if len(node.args) != 1 or node.keywords or not any(function is one for one in (len, int, float)):
             return _MISSING
         value = self._find(node.args[0])
-        return _MISSING if value is _MISSING or is_tensor(value) else len(value)
+        if function is len:
+            return _MISSING if value is _MISSING or is_tensor(value) else len(value)
+        if not isinstance(value, str):
+            return _MISSING
+        try:
+            return function(value)
+        except ValueError as error:
+            raise self.source.refusal(node, str(error)) from None
 
     def unrolled(self, node: ast.For) -> list[dict[str, Any]] | None:
         """Return what the targets of a loop over modules are in each round; None for other loops."""
@@ -237,7 +305,16 @@ class Statics:
             yield from self._bound(one, own)
 
 
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
 _STATIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.BinOp: Statics._computed,
     ast.Constant: lambda _, node: node.value,
     ast.Name: Statics._name,
     ast.Attribute: Statics._attribute,

@@ -1,4 +1,4 @@
-"""Tensor code over lists of any length: which function of `lists` each piece of it is.
+"""Tensor code over lists of any length: which function of `stacked` each piece of it is.
 
 ``torch.stack`` of a list stays a list of its rows. Rows are added up and compared two by two; what is done
 to each row alone is done in a loop, whose rounds are rows of one bucket.
@@ -7,13 +7,14 @@ to each row alone is done in a loop, whose rounds are rows of one bucket.
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.programs import lists
+from dietcode.programs import lists, stacked
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.module import MarkedBlock
 from dietcode.programs.sets import MemberSet
@@ -108,7 +109,12 @@ _ROW_MODULES = [
 _WITH_AXIS = frozenset(["sum", "mean", "amax", "amin", "softmax", "log_softmax", "unsqueeze", "squeeze"])
 
 
-_WHOLE = {"sum": lists.added, "mean": lists.mean, "softmax": lists.softmax, "log_softmax": lists.log_softmax}
+_WHOLE = {
+    "sum": stacked.added,
+    "mean": stacked.mean,
+    "softmax": stacked.softmax,
+    "log_softmax": stacked.log_softmax,
+}
 
 
 class StackedRows(list[Any]):
@@ -173,15 +179,22 @@ def python_call(
         return None
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known: dict[Any, Callable[..., Any]] = {
-        sum: lists.added if is_of_tensors else lists.total,
+        sum: stacked.added if is_of_tensors else lists.total,
         min: lists.smallest,
         max: lists.largest,
     }
     known |= {sorted: lists.ordered, any: lists.some, all: lists.every, heapq.heappop: lists.pop_smallest}
     known[heapq.heapify] = lists.as_heap
     found = next((own for one, own in known.items() if one is function), None)
-    if function is heapq.heappush and len(args) == 2:
-        return ListsCall(lists.push, tuple(zip(nodes, args, strict=True)))
+    of_two: dict[Any, Callable[..., Any]] = {
+        heapq.heappush: lists.push,
+        bisect.bisect_left: lists.place_before,
+        bisect.bisect_right: lists.place_behind,
+        bisect.insort: lists.insert_behind,
+    }
+    pair = next((own for one, own in of_two.items() if one is function), None)
+    if pair is not None and len(args) == 2:
+        return ListsCall(pair, tuple(zip(nodes, args, strict=True)))
     return None if found is None or len(args) > 1 else ListsCall(found, ((nodes[0], args[0]),))
 
 
@@ -229,7 +242,7 @@ def topk_call(given: Mapping[str, tuple[ast.expr, Any]]) -> ListsCall | None:
     rank = 1 + row[0].dim() if isinstance(row, StackedRows) else row.dim() if is_tensor(row) else 0
     is_of_row = rank == 1 and values.get("dim", -1) in (0, -1) and isinstance(many, int)
     is_largest = values.get("largest", True) is True and values.get("sorted", True) is True
-    return ListsCall(lists.most, (given["input"], given["k"])) if is_of_row and is_largest else None
+    return ListsCall(stacked.most, (given["input"], given["k"])) if is_of_row and is_largest else None
 
 
 def _are_rows(args: Sequence[Any]) -> bool:
@@ -243,8 +256,8 @@ def _static(function: Any) -> tuple[None, Any]:
 def _one_by_one(function: Any, args: Sequence[Any], nodes: Sequence[ast.expr]) -> ListsCall:
     pairs = tuple(zip(nodes, args, strict=True))
     if _are_rows(args):
-        return ListsCall(lists.each_of_both, (_static(function), *pairs))
-    which = lists.each_before if isinstance(args[0], StackedRows) else lists.each_behind
+        return ListsCall(stacked.each_of_both, (_static(function), *pairs))
+    which = stacked.each_before if isinstance(args[0], StackedRows) else stacked.each_behind
     return ListsCall(which, (_static(function), *pairs))
 
 
@@ -257,7 +270,7 @@ def _of_two(word: str, function: Any, args: Sequence[Any], nodes: Sequence[ast.e
     if word in ("matmul", "mv", "__matmul__"):
         if isinstance(first, StackedRows) and first[0].dim() == 0:  # weights of rows
             pairs = tuple(zip(nodes, args, strict=True))
-            return ListsCall(lists.weighted, pairs) if isinstance(other, StackedRows) else None
+            return ListsCall(stacked.weighted, pairs) if isinstance(other, StackedRows) else None
         if isinstance(first, StackedRows) and not isinstance(other, StackedRows):
             is_row = first[0].dim() == 1 and other.dim() in (1, 2)
             return _one_by_one(function, args, nodes) if is_row else None
@@ -278,7 +291,7 @@ def _of_module(module: Any, args: Sequence[Any], nodes: Sequence[ast.expr]) -> L
     (rows,) = args if len(args) == 1 else (None,)
     if not isinstance(rows, StackedRows) or rows[0].dim() < 1 or not _is_of_rows(module):
         return None
-    return ListsCall(lists.each, (_static(module), (nodes[0], rows)))
+    return ListsCall(stacked.each, (_static(module), (nodes[0], rows)))
 
 
 def _is_of_rows(module: Any) -> bool:
@@ -300,7 +313,7 @@ def _of_one(
     rank = 1 + rows[0].dim()
     rest, names = tuple(args[1:]), dict(named)
     if word in _EACH:
-        return ListsCall(lists.each, (_static(_row_function(function, rest, tuple(names.items()))), own))
+        return ListsCall(stacked.each, (_static(_row_function(function, rest, tuple(names.items()))), own))
     axis = names.pop("dim", names.pop("axis", rest[0] if rest else None))
     is_known = axis is None or type(axis) is int
     if len(rest) > 1 or names or not is_known or (axis is None and rank > 1):
@@ -309,9 +322,9 @@ def _of_one(
         axis += rank + (word == "unsqueeze")
     if axis:  # one of a row's
         row = _row_function(function, (axis - 1,), ())
-        return ListsCall(lists.each, (_static(row), own)) if word in _WITH_AXIS else None
+        return ListsCall(stacked.each, (_static(row), own)) if word in _WITH_AXIS else None
     if word in ("argmax", "tolist"):
-        which = lists.best if word == "argmax" else lists.numbers
+        which = stacked.best if word == "argmax" else stacked.numbers
         return ListsCall(which, (own,)) if rank == 1 else None
     return ListsCall(_WHOLE[word], (own,)) if word in _WHOLE else _extreme(word, axis, own)
 
@@ -322,7 +335,7 @@ def _extreme(word: str, axis: int | None, own: tuple[ast.expr, Any]) -> ListsCal
     functions = {"max": torch.maximum, "amax": torch.maximum, "min": torch.minimum, "amin": torch.minimum}
     if word not in functions:
         return None
-    which = lists.extreme if axis == 0 and word in ("max", "min") else lists.folded
+    which = stacked.extreme if axis == 0 and word in ("max", "min") else stacked.folded
     return ListsCall(which, (_static(functions[word]), own))
 
 

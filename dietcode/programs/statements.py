@@ -65,12 +65,16 @@ def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
 def without_context(node: ast.With) -> list[ast.stmt] | None:
     """Return the body of ``with`` something that changes no result; None for any other context."""
     for item in node.items:
-        given = item.context_expr
-        named = given.func if isinstance(given, ast.Call) and not given.args else None
-        word = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
-        if word not in _PLAIN_CONTEXTS or item.optional_vars is not None:
+        if not is_plain_context(item.context_expr) or item.optional_vars is not None:
             return None
     return node.body
+
+
+def is_plain_context(given: ast.expr) -> bool:
+    """Whether an expression is a context, or a decorator, that changes no result."""
+    named = given.func if isinstance(given, ast.Call) and not given.args else None
+    word = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
+    return word in _PLAIN_CONTEXTS
 
 
 def loop_without_else(node: ast.For | ast.While) -> list[ast.stmt]:

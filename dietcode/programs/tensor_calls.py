@@ -39,7 +39,7 @@ _RANDOM = (
     "rand_like",
 )
 
-_OF_LENGTHS = "give a sequence of any length as a list of its rows, x.unbind()"
+_OF_LENGTHS = "keep a sequence of any length as a list of its rows: append, torch.stack, x.unbind()"
 _OF_SHAPES = frozenset(
     ["zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor"]
 )
@@ -195,7 +195,7 @@ def _item_at(tensor: Any, index: Any) -> Any:
 def _kind(lowering: FunctionWriter, node: ast.AST) -> Any:
     kinds = lowering.site(node).kinds
     if len(kinds) != 1:
-        found = " and ".join(sorted(map(words, kinds)))
+        found = " and ".join(sorted(map(words, kinds))[:3])
         raise lowering.refuse(
             node, f"is {found} in different samples; allowed: one shape at a place of the text; {_OF_LENGTHS}"
         )

@@ -13,6 +13,7 @@ from program_runs import assert_same, compiled
 
 import dietcode
 from dietcode.errors import ModelError
+from dietcode.programs import evaluated_methods
 from dietcode.programs.recording import Recording, copied
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -138,6 +139,24 @@ def test_what_does_not_end_or_has_a_value_is_refused(generator: Any) -> None:
         ModelError, match=r"test_generators\.py:\d+: yield .*that ends by itself and returns no"
     ):
         Recording(first).run([1])
+
+
+def counting(n: int) -> Iterator[int]:
+    while n > 0:
+        yield n
+        n += 1
+
+
+def test_one_that_goes_on_in_a_sample_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluated_methods, "MOST", 50)
+
+    def numbered(items: list[int]) -> Any:
+        return [(at, one) for at, one in zip(counting(1), items)]  # noqa: B905
+
+    with pytest.raises(
+        ModelError, match=r"test_generators\.py:\d+: yields more than 50 values: a generator runs"
+    ):
+        Recording(numbered).run([[1, 2]])
 
 
 def test_a_program_is_no_generator() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from needs import of_extra
@@ -263,7 +266,64 @@ class Halved:
 
 
 def with_code_at_birth(n: int) -> Any:
-    return Halved(n).x
+    return dataclasses.replace(Halved(n), x=n).x
+
+
+def with_order_of_objects(n: int) -> Any:
+    return sorted([Point(n, 1), Point(2, 1)])
+
+
+def with_smallest_object(n: int) -> Any:
+    return min([Point(n, 1), Point(2, 1)])
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+def doubled_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def twice(n: int) -> Any:
+        return 2 * function(n)
+
+    return twice
+
+
+@doubled_result
+def twice(n: int) -> int:
+    return n + 1
+
+
+def with_decorated(n: int) -> Any:
+    return twice(n)
+
+
+@functools.cache
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def with_kept_recursion(n: int) -> Any:
+    return fibonacci(n)
+
+
+def with_other_numbers(items: list[int]) -> Any:
+    return with_defaults(*items)
+
+
+def with_defaults(a: int, b: int = 2) -> int:
+    return a + b
+
+
+def with_copied_defaults(n: int) -> Any:
+    found: dict[int, int] = collections.defaultdict(int)
+    return found.copy()[n]
+
+
+def with_names_together(n: int) -> Any:
+    given = {"b": n}
+    return with_defaults(1, **given)
 
 
 def with_maximum(x: Any) -> Any:
@@ -290,9 +350,10 @@ def with_shared_list(n: int) -> Any:
 def with_nonlocal(n: int) -> Any:
     def more() -> None:
         nonlocal n
-        n += 1
+        n = n + 1
 
-    more()
+    while (n := 2 * n) < 9:
+        more()
     return n
 
 
@@ -418,10 +479,13 @@ def with_unknown_name(n: int) -> Any:
 
 
 class Memory:
-    """That makes its fields by itself."""
+    """That is called as a function is."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
+
+    def __call__(self) -> Any:
+        return self.items
 
 
 def with_plain_class(n: int) -> Any:
@@ -442,7 +506,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a plain class": (
         with_plain_class,
         [1],
-        "calls 'Memory'; a class of this program's is a dataclass or a named",
+        "calls 'Memory'; a class of a program has fields, methods and properties, and no __call__",
     ),
     "numbers of random": (with_random_numbers, [3], "'random.randrange'; give the instance its random"),
     "pairs of itertools": (with_pairs_of_itertools, [3], "calls 'itertools.combinations'; write it as loops"),
@@ -461,25 +525,36 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
     "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
-    "a text that is made": (with_text, [1], "allowed: texts that the program has, which are compared"),
+    "a text that is made": (with_text, [1], "texts that are compared, and not made; as a key write a tuple"),
     "texts that are added": (with_texts_added, ["a"], "computes with texts; allowed: ==, !="),
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
     "a loop over a text": (with_loop_over_text, ["ab"], "a loop over text"),
     "the length of a text": (with_length_of_text, ["ab"], "len of a text; allowed: of numbers, lists"),
-    "an object of a class with code": (
+    "an object with code, with other fields": (
         with_code_at_birth,
         [1],
-        "has __post_init__; allowed: dataclasses without",
+        "has __post_init__ or fields that it makes itself; allowed: dataclasses without",
     ),
+    "an order of objects": (with_order_of_objects, [1], "an order of objects; compare tuples of their"),
+    "the smallest object": (with_smallest_object, [1], "min of objects; give it a key"),
+    "a decorated function": (with_decorated, [1], "twice is decorated; allowed: torch.no_grad()"),
+    "recursion that is kept": (with_kept_recursion, [3], "calls itself and keeps its results; write it"),
+    "other numbers of arguments": (with_other_numbers, [[1], [1, 2]], "* of other numbers of items"),
+    "a copy of what has defaults": (with_copied_defaults, [1], "copies a defaultdict or a Counter"),
+    "names of arguments together": (with_names_together, [1], "a call with **; write the arguments out"),
     "a maximum of tensors": (with_maximum, [torch.ones(())], "write torch.maximum, or item()"),
     "try": (with_try, [1], "a test before what may fail, as `if key in d`; a function may return None"),
     "print": (with_print, [1], "calls 'print'; a program computes results"),
     "a set": (with_set, [1], "set"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),
     "a change in place": (with_in_place, [torch.ones(2)], "add_ changes a tensor in place; allowed: add"),
-    "a list in tensor code": (with_list_of_any_length, [[torch.ones(2)]], "go over a list by a loop"),
+    "a list in tensor code": (
+        with_list_of_any_length,
+        [[torch.ones(2)]],
+        "of two axes or more, along",
+    ),
     "a stack as result": (with_stack_as_result, [[torch.ones(2)]], "return the list, and stack it outside"),
     "a stack turned": (with_stack_turned, [[torch.ones(2)]], "T of a stack of any length; allowed: sum"),
     "an item of a dict": (with_item_of_dict, [{"a": 1}], "reads an item of a dict; allowed: of lists"),
@@ -489,7 +564,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a tensor of the instance": (with_tensor_of_instance, [torch.ones(2)], "something else may have too"),
     "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
     "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
-    "a module that is chosen": (with_module_chosen, [1, 2], "calls what a value chooses; name the function"),
+    "a module that is chosen": (
+        with_module_chosen,
+        [1, 2],
+        "calls what a value chooses; name the function",
+    ),
     "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
     "two shapes": (
         with_two_shapes,

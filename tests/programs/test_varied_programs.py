@@ -16,7 +16,8 @@ from dietcode.programs.recording import Recording
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 
-import dict_programs  # noqa: E402  (it needs PyTorch)
+import customary_programs  # noqa: E402  (it needs PyTorch)
+import dict_programs  # noqa: E402
 import everyday_programs  # noqa: E402
 import further_programs  # noqa: E402
 import idiomatic_programs  # noqa: E402
@@ -36,6 +37,7 @@ PROGRAMS: dict[str, Any] = {
     **searching_programs.PROGRAMS,
     **ordinary_programs.PROGRAMS,
     **set_programs.PROGRAMS,
+    **customary_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {

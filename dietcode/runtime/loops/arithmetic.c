@@ -68,6 +68,13 @@ FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *o
     case U_SQRT: return give_of_math(out, number, sqrt(number));
     case U_EXP: return give_of_math(out, number, exp(number));
     case U_LOG: return number == 0 ? F_DOMAIN : give_of_math(out, number, log(number));
+    case U_LOG2: return number == 0 ? F_DOMAIN : give_of_math(out, number, log2(number));
+    case U_LOG10: return number == 0 ? F_DOMAIN : give_of_math(out, number, log10(number));
+    case U_LOG1P: return number == -1 ? F_DOMAIN : give_of_math(out, number, log1p(number));
+    case U_EXPM1: return give_of_math(out, number, expm1(number));
+    case U_TANH: return give_of_math(out, number, tanh(number));
+    case U_SIN: return give_of_math(out, number, sin(number));
+    case U_COS: return give_of_math(out, number, cos(number));
     default: break;
   }
   if (a->kind == V_FLOAT) return give_float(out, op == U_NEG ? -a->f : fabs(a->f));

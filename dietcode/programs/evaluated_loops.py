@@ -1,0 +1,99 @@
+"""Loops in a program's text, run on samples: statements, comprehensions, and what they go over."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from dietcode.programs.dictionaries import Dictionary
+from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
+from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
+from dietcode.programs.sets import MemberSet
+from dietcode.programs.sources import is_tensor
+
+LOOPED = (range, enumerate, zip, reversed)
+
+
+class LoopEvaluation(ItemEvaluation):
+    """Expressions of a function, loops among them."""
+
+    def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
+        for one in self._items(iterable):
+            self._store(target, one)
+            found = body()
+            if found is BREAK:
+                break
+            if found is not CONTINUE and found is not NEXT:
+                return found
+        return NEXT
+
+    def _items(self, node: ast.expr) -> Any:
+        """Return what a loop goes over."""
+        self._site(node)  # it is reached
+        function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and function in LOOPED:
+            strict = [one for one in node.keywords if one.arg == "strict" and function is zip]
+            if len(strict) != len(node.keywords):
+                raise self._refuse(
+                    node, f"{function.__name__} with names of arguments; give them by position"
+                )
+            if function is range:
+                return range(*[self._value(one) for one in node.args])
+            if function is enumerate and len(node.args) == 2:
+                return list(enumerate(self._items(node.args[0]), self._value(node.args[1])))
+            parts = [list(self._items(one)) for one in node.args]
+            is_strict = any(self._value(one.value) for one in strict)
+            return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
+        value = self._value(node, is_view=True)
+        if isinstance(value, Dictionary):
+            return list(value)
+        if isinstance(value, MemberSet):
+            raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
+        if not isinstance(value, list | tuple):
+            allowed = (
+                "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
+            )
+            rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
+            raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
+        return value
+
+    def _comprehension(self, node: ast.ListComp) -> Any:
+        found: list[Any] = []
+
+        def add() -> Any:
+            found.append(self._value(node.elt))
+            return NEXT
+
+        self._rounds(node, 0, add)
+        return found
+
+    def _rounds(self, node: ast.ListComp, depth: int, body: Callable[[], Any]) -> Any:
+        """Run the loops of a comprehension from a depth on; a body that breaks leaves all of them."""
+        loop = node.generators[depth]
+        if loop.is_async:
+            raise self._refuse(node, "async in a comprehension; leave it out")
+        is_left = False
+
+        def inner() -> Any:
+            nonlocal is_left
+            if not all(self._truth(one) for one in loop.ifs):
+                return NEXT
+            last = depth == len(node.generators) - 1
+            found = body() if last else self._rounds(node, depth + 1, body)
+            is_left |= found is BREAK
+            return found
+
+        self._loop(loop.target, loop.iter, inner)
+        return BREAK if is_left else NEXT
+
+    def _lazily(self, node: ast.Call, stops: bool) -> bool:
+        """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
+        self._set_role(node, "lazy").value = stops
+        (given,) = node.args
+        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+
+        def look() -> Any:
+            return BREAK if self._truth(given.elt) == stops else NEXT
+
+        return (self._rounds(given, 0, look) is BREAK) == stops

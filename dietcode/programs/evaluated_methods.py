@@ -1,0 +1,161 @@
+"""Methods of lists, dicts, sets and tensors in a program's text, run on samples."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs.dictionaries import Dictionary, DictView
+from dietcode.programs.evaluated_objects import ObjectEvaluation
+from dietcode.programs.generators import MOST, is_of_generator
+from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
+from dietcode.programs.roles import LIST_METHODS
+from dietcode.programs.sets import MemberSet
+from dietcode.programs.sources import is_tensor
+from dietcode.programs.stacks import ALLOWED as STACKS
+from dietcode.programs.stacks import ListsCall, StackedRows, topk_call
+
+_LISTS_METHODS: dict[str, Callable[..., Any]] = {
+    "extend": lists.extend,
+    "insert": lists.insert,
+    "remove": lists.removed,
+    "index": lists.position,
+    "count": lists.count,
+    "reverse": lists.turn,
+    "clear": lists.clear,
+    "popleft": lists.pop_first,
+    "appendleft": lists.append_first,
+}
+_LIST_METHODS = (*LIST_METHODS, "copy", "sort", *_LISTS_METHODS)
+_TOPK = ("input", "k", "dim", "largest", "sorted")  # its parameters
+_OF_TOPK = "allowed: the largest of one axis, x[i].topk(k) of each row, (-x).topk(k) for the smallest"
+
+
+class MethodEvaluation(ObjectEvaluation):
+    """Expressions of a function, methods among them."""
+
+    def _method(self, node: ast.Call) -> Any:
+        if not isinstance(node.func, ast.Attribute):
+            raise self._refuse(
+                node, "calls what a value chooses; name the function, or write calls in an `if`"
+            )
+        base, name = self._value(node.func.value), node.func.attr
+        args = [self._value(one) for one in node.args]
+        named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if isinstance(base, StackedRows):
+            return self._method_of_rows(node, base, args, named)
+        if is_tensor(base):
+            return self._method_of_tensor(node, base, args, named)
+        if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
+            self._set_role(node, name)
+            return base
+        if isinstance(base, Dictionary | MemberSet):
+            return self._method_of_keys(node, base, args, named)
+        if is_record_kind(kind_of(base)):
+            return self._method_of_record(node, base, args, named)
+        return self._method_of_list(node, base, args, named)
+
+    def _method_of_list(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name = node.func.attr
+        if isinstance(base, WholeNumbers) and name == "tolist":
+            self._set_role(node, "list.copy")
+            return [_plain(one) for one in base]
+        if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
+            self._set_role(node, "stack length")
+            return len(base)
+        if not isinstance(base, list) or named or name not in _LIST_METHODS:
+            allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
+            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
+        if name in _LISTS_METHODS:
+            pairs = tuple(zip([node.func.value, *node.args], [base, *args], strict=True))
+            return self._library(node, ListsCall(_LISTS_METHODS[name], pairs))
+        if len(base) > MOST and is_of_generator(node.func.value):
+            raise self._refuse(
+                node, f"yields more than {MOST} values: a generator runs to its end where it is called"
+            )
+        self._set_role(node, f"list.{name}")
+        return getattr(base, name)(*args)
+
+    def _method_of_keys(
+        self, node: ast.Call, base: Dictionary | MemberSet, args: list[Any], named: dict[str, Any]
+    ) -> Any:
+        """Run a method of a dict or a set."""
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name = node.func.attr
+        what, methods = (
+            ("dict", dictionaries.METHODS) if isinstance(base, Dictionary) else ("set", sets.METHODS)
+        )
+        if isinstance(base, Dictionary) and base.default is dictionaries.OF_COUNTER:
+            methods = methods | dictionaries.OF_COUNTERS
+        if name == "copy" and isinstance(base, Dictionary) and base.default is not None:
+            raise self._refuse(node, "copies a defaultdict or a Counter; write dict(d), or make another one")
+        function = methods.get((name, len(args))) if not named else None
+        if function is None:
+            allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
+            raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")
+        if function is dictionaries.united and not isinstance(args[0], Dictionary):
+            function = dictionaries.with_pairs
+        found = self._of_dict(node, function, (node.func.value, base), *zip(node.args, args, strict=True))
+        if name == "update":
+            return None
+        return DictView(found) if name in dictionaries.VIEWS else found
+
+    def _method_of_tensor(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name, nodes = node.func.attr, [node.func.value, *node.args]
+        if name in ("item", "tolist"):
+            self._set_role(node, name)
+            return getattr(base, name)()
+        if name == "topk":
+            return self._topk(node, nodes)
+        if name in ("size", "dim", "numel"):
+            self._set_role(node, "constant").value = found = getattr(base, name)(*args)
+            return found
+        function = getattr(type(base), name, None)
+        if function is None:
+            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}, which has no such method")
+        if any(isinstance(one, StackedRows) for one in args):
+            return self._stacked(node, function, [base, *args], nodes, named)
+        self._check_pure(node, function, named)
+        return self._tensors(node, function, [base, *args], **named)
+
+    def _method_of_rows(
+        self, node: ast.Call, base: StackedRows, args: list[Any], named: dict[str, Any]
+    ) -> Any:
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        name, nodes = node.func.attr, [node.func.value, *node.args]
+        if name == "size" and args == [0]:
+            self._set_role(node, "stack length")
+            return len(base)
+        if name == "topk":
+            return self._topk(node, nodes)
+        function = getattr(type(base[0]), name, None)
+        if function is None:
+            raise self._refuse(node, f"calls {name} of a stack of any length; allowed: {STACKS}")
+        return self._stacked(node, function, [base, *args], nodes, named)
+
+    def _topk(self, node: ast.Call, given: list[ast.expr]) -> Any:
+        """Find the largest numbers of a row: where they are is waited for, and they are items of the row."""
+        pairs = [*zip(_TOPK, given, strict=False), *((str(one.arg), one.value) for one in node.keywords)]
+        call = topk_call({name: (one, self._value(one)) for name, one in pairs})
+        if call is None:
+            raise self._refuse(node, f"topk as it stands here; {_OF_TOPK}")
+        values, places = self._library(node, call)
+        import torch
+
+        return Extremes(StackedRows(values) if values else values, WholeNumbers(map(torch.tensor, places)))
+
+    def _check_pure(self, node: ast.Call, function: Any, named: Mapping[str, Any]) -> None:
+        """Refuse functions that write into their arguments."""
+        name = getattr(function, "__name__", "")
+        if name.endswith("_") and not name.startswith("__"):
+            raise self._refuse(node, f"{name} changes a tensor in place; allowed: {name.rstrip('_')}")
+        if "out" in named or named.get("inplace"):
+            raise self._refuse(node, "writes into a tensor that it is given; allowed: results that are new")
+
+
+def _plain(numbers: Any) -> Any:
+    return numbers.tolist() if is_tensor(numbers) else [_plain(one) for one in numbers]

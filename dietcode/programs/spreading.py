@@ -1,0 +1,73 @@
+"""Calls with ``*``, and functions with ``*args``: which arguments they have is written out.
+
+``f(*pair)`` becomes ``f(pair[0], pair[1])`` as samples show how many there are, and ``f(a, b)`` of a function
+``f(*xs)`` becomes ``f(xs=(a, b))``; ``f(*items)`` of one becomes ``f(xs=[*items])``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from dietcode.programs import lists
+from dietcode.programs.statements import at, call, constant
+
+_PURE = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
+
+
+def has_stars(node: ast.Call) -> bool:
+    """Whether a call has ``*`` among its arguments."""
+    return any(isinstance(one, ast.Starred) for one in node.args)
+
+
+def is_read_alone(node: ast.expr) -> bool:
+    """Whether an expression reads names, fields and items, and does nothing else."""
+    return all(isinstance(one, _PURE) for one in ast.walk(node))
+
+
+def spread(node: ast.Call, num_plain: int, rest: str, length_of: Callable[[ast.expr], int]) -> ast.Call:
+    """Return a call whose arguments are written out.
+
+    Parameters
+    ----------
+    node : Call
+    num_plain : int
+        How many arguments by position the function has before its ``*args``.
+    rest : str
+        The name of these; empty where it has none.
+    length_of : callable
+        How many items samples show what is behind a ``*`` to have.
+    """
+    args: list[ast.expr] = []
+    waiting = list(node.args)
+    while waiting and not (rest and len(args) >= num_plain):
+        one = waiting.pop(0)
+        if not isinstance(one, ast.Starred):
+            args.append(one)
+            continue
+        many = length_of(one.value)
+        if rest and len(args) + many > num_plain:
+            taken = num_plain - len(args)
+            args += _items(one.value, range(taken), None)
+            cut = ast.Slice(at(one, ast.Constant(taken)), None, None)
+            behind = one.value if not taken else at(one, ast.Subscript(one.value, cut, ast.Load()))
+            waiting.insert(0, at(one, ast.Starred(behind, ast.Load())))
+            break
+        args += _items(one.value, range(many), many)
+    named = list(node.keywords)
+    if rest:
+        is_any = any(isinstance(one, ast.Starred) for one in waiting)
+        given: ast.expr = ast.List(waiting, ast.Load()) if is_any else ast.Tuple(waiting, ast.Load())
+        named.append(at(node, ast.keyword(rest, at(node, given))))
+    return ast.fix_missing_locations(at(node, ast.Call(node.func, args, named)))
+
+
+def _items(base: ast.expr, numbers: Sequence[int], many: int | None) -> list[ast.expr]:
+    """Return items of a list or a tuple, which has as many as there are, where that is said."""
+    found: list[ast.expr] = []
+    for k in numbers:
+        own = base
+        if k == 0 and many is not None:
+            own = call(base, constant(lists.of_length), base, at(base, ast.Constant(many)))
+        found.append(at(base, ast.Subscript(own, at(base, ast.Constant(k)), ast.Load())))
+    return found

@@ -1,0 +1,189 @@
+"""Functions of Python's standard library, said by the words that programs have."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import heapq
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dietcode.programs import lists
+from dietcode.programs.statements import at, bound, call, constant, load
+
+Rule = Callable[[ast.Call], "ast.expr | None"]
+
+
+def rewritten(node: ast.Call, function: Any) -> ast.expr | None:
+    """Return what a call is in other words; None where it stays.
+
+    ``chain(a, b)`` becomes ``[*a, *b]``, ``islice(x, n)`` becomes ``[*x][:n]``, ``nlargest(n, x)`` becomes
+    ``sorted(x, reverse=True)[:n]``, and ``reduce(f, x)`` a list comprehension that keeps what it has so far.
+
+    Parameters
+    ----------
+    node : Call
+    function : object
+        What is called.
+    """
+    has_stars = any(isinstance(one, ast.Starred) for one in node.args)
+    if has_stars or any(one.arg is None for one in node.keywords):
+        return None
+    is_method = type(function) is type(itertools.chain.from_iterable)  # which is another one each time
+    rule = next((own for one, own in _RULES if one is function or (is_method and one == function)), None)
+    return None if rule is None else rule(node)
+
+
+def key_of(node: ast.expr, outside: Callable[[ast.expr], Any], one: ast.expr) -> ast.expr | None:
+    """Return ``itemgetter(k)`` and ``attrgetter("a")`` of something; None for other functions."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
+        return None
+    given, function = node.args[0], outside(node.func)
+    if function is operator.itemgetter:
+        return at(node, ast.Subscript(one, given, ast.Load()))
+    name = given.value if isinstance(given, ast.Constant) else None
+    if function is operator.attrgetter and isinstance(name, str) and name.isidentifier():
+        return at(node, ast.Attribute(one, name, ast.Load()))
+    return None
+
+
+def _listed(node: ast.AST, *items: ast.expr) -> ast.expr:
+    return at(node, ast.List([at(one, ast.Starred(one, ast.Load())) for one in items], ast.Load()))
+
+
+def _chain(node: ast.Call) -> ast.expr | None:
+    return None if node.keywords else _listed(node, *node.args)
+
+
+def _flat(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1 or node.keywords:
+        return None
+    names = [at(node, ast.Name(word, ast.Store())) for word in ("own", "one")]
+    loops = [
+        ast.comprehension(names[0], node.args[0], [], 0),
+        ast.comprehension(names[1], at(node, ast.Name("own", ast.Load())), [], 0),
+    ]
+    return at(node, ast.ListComp(at(node, ast.Name("one", ast.Load())), loops))
+
+
+def _islice(node: ast.Call) -> ast.expr | None:
+    if node.keywords or not 2 <= len(node.args) <= 4:
+        return None
+    ends = node.args[1:]
+    low, high, step = (None, ends[0], None) if len(ends) == 1 else (*ends, None)[:3]
+    cut = ast.Slice(low, high, step)
+    return at(node, ast.Subscript(_listed(node, node.args[0]), at(node, cut), ast.Load()))
+
+
+def _of_ends(is_largest: bool) -> Rule:
+    def rule(node: ast.Call) -> ast.expr | None:
+        if len(node.args) not in (2, 3) or {one.arg for one in node.keywords} - {"key"}:
+            return None
+        many, items, *key = node.args
+        named = [*node.keywords, *(ast.keyword("key", one) for one in key)]
+        if is_largest:
+            named.append(ast.keyword("reverse", at(node, ast.Constant(True))))
+        ordered = call(node, at(node, ast.Name("sorted", ast.Load())), items)
+        assert isinstance(ordered, ast.Call)  # it is one
+        ordered.keywords = [at(node, one) for one in named]
+        return at(node, ast.Subscript(ordered, at(node, ast.Slice(None, many, None)), ast.Load()))
+
+    return rule
+
+
+def _reduced(node: ast.Call) -> ast.expr | None:
+    """Return ``(so_far := first, [so_far := f(so_far, one) for one in rest], so_far)[2]``."""
+    if node.keywords or len(node.args) not in (2, 3):
+        return None
+    function, items, *start = node.args
+    rest = items
+    if not start:
+        first = at(
+            node, ast.Subscript(bound(node, "items", _listed(node, items)), ast.Constant(0), ast.Load())
+        )
+        begin = bound(node, "so far", first)
+        cut = at(node, ast.Slice(at(node, ast.Constant(1)), None, None))
+        rest = at(node, ast.Subscript(load(node, "items"), cut, ast.Load()))
+    else:
+        begin = bound(node, "so far", start[0])
+    one = at(node, ast.Name("one", ast.Load()))
+    if isinstance(function, ast.Lambda):
+        names = [own.arg for own in function.args.args]
+        if len(names) != 2 or function.args.defaults:
+            return None
+        value: ast.expr = _Replaced({names[0]: load(node, "so far"), names[1]: one}).visit(function.body)
+    else:
+        value = call(node, function, load(node, "so far"), one)
+    loop = ast.comprehension(at(node, ast.Name("one", ast.Store())), rest, [], 0)
+    steps = at(node, ast.ListComp(bound(node, "so far", value), [loop]))
+    whole = at(node, ast.Tuple([begin, steps, load(node, "so far")], ast.Load()))
+    return at(node, ast.Subscript(whole, at(node, ast.Constant(2)), ast.Load()))
+
+
+def _of_lists(function: Callable[..., Any], many: int) -> Rule:
+    """Return the rule of what a function of `lists` does to so many arguments."""
+
+    def rule(node: ast.Call) -> ast.expr | None:
+        if node.keywords or len(node.args) != many:
+            return None
+        return call(node, constant(function), *node.args)
+
+    return rule
+
+
+def _power(node: ast.Call) -> ast.expr | None:
+    if node.keywords or len(node.args) != 2:
+        return None
+    return at(node, ast.BinOp(node.args[0], ast.Pow(), node.args[1]))
+
+
+def _power_of_floats(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 2:
+        return None
+    base, exponent = (call(node, "float", one) for one in node.args)
+    return at(node, ast.BinOp(base, ast.Pow(), exponent))
+
+
+def _magnitude(node: ast.Call) -> ast.expr | None:
+    return call(node, "abs", call(node, "float", *node.args)) if len(node.args) == 1 else None
+
+
+def _is_nan(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    return at(node, ast.Compare(bound(node, "number", node.args[0]), [ast.NotEq()], [load(node, "number")]))
+
+
+def _is_infinite(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    size = call(node, "abs", node.args[0])
+    return at(node, ast.Compare(size, [ast.Eq()], [at(node, ast.Constant(math.inf))]))
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return self._values.get(node.id, node)
+
+
+_RULES: tuple[tuple[Any, Rule], ...] = (
+    (itertools.chain, _chain),
+    (itertools.chain.from_iterable, _flat),
+    (itertools.islice, _islice),
+    (itertools.accumulate, _of_lists(lists.accumulated, 1)),
+    (heapq.nlargest, _of_ends(True)),
+    (heapq.nsmallest, _of_ends(False)),
+    (functools.reduce, _reduced),
+    (math.prod, _of_lists(lists.product, 1)),
+    (math.fabs, _magnitude),
+    (math.pow, _power_of_floats),
+    (math.isnan, _is_nan),
+    (math.isinf, _is_infinite),
+    (pow, _power),
+)
