@@ -9,9 +9,10 @@ more than that. All takes less than five minutes then. Each situation and size h
 every round goes in turns through slices of the library alone, in company, and of the partner alone, with
 pauses between them, as what another pool of threads spins would count as the next one's; medians of the
 rounds count. Rates are means over all calls of a round: what a pool loses, it loses in some of them. What
-is measured while other processes compute is measured again. Writes ``benchmarks/results/company.json``,
-with the bar beside each figure that has one; with ``--keep`` the rows that this run does not measure stay as
-they are, where they are of the same library, so that a few minutes at a time do. Situations:
+is measured while other processes compute is measured again. Writes ``company.json`` in the folder of the
+device's results, with the bar beside each figure that has one; with ``--keep`` the rows that this run does
+not measure stay as they are, where they are of the same library, so that a few minutes at a time do.
+Situations:
 
 - ``alone``: beside the same code on the threads of TVM's runtime;
 - ``torch``, ``numpy``: calls take turns with the partner's of the same operator, PyTorch's also of another;
@@ -42,14 +43,13 @@ from typing import Any
 
 from benchmarks.company_calls import tiny_calls
 from benchmarks.company_rounds import ROUNDS, Row, measure
-from benchmarks.facts import facts, write
+from benchmarks.facts import facts, result_path, write
 from dietcode.measure.disturbance import machine_of, undisturbed
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import CODE, sha256_file
 
 ROOT = Path(__file__).resolve().parent.parent
 _BUILT = ROOT / "build" / "benchmarks"
-RESULT = ROOT / "benchmarks" / "results" / "company.json"
 CALLS = "calls"
 SITUATIONS = (*ROUNDS, CALLS)
 _ON_REQUEST = {"compiled", "intel"}
@@ -125,14 +125,16 @@ def main() -> None:
                 print(told(rows[-1]), flush=True)
     if arguments.keep:
         rows = _with_kept(rows, library)
-    write(RESULT, {"library": library.name, "digest": _digest(library)} | measured | {"rows": rows})
+    of_library = {"library": library.name, "digest": _digest(library)}
+    write(result_path("company"), of_library | measured | {"rows": rows})
     checked = [bar for row in rows if not row.get("disturbed") for bar in row["bars"]]
     print(f"{sum(bar['is_met'] for bar in checked)} of {len(checked)} bars are met")
 
 
 def _with_kept(rows: list[Row], library: Path) -> list[Row]:
     """Add the rows of the last result that are of the same library and that `rows` lacks, in its order."""
-    last = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    path = result_path("company")
+    last = json.loads(path.read_text()) if path.is_file() else {}
     found = {_key(row): row for row in last.get("rows", []) if last.get("digest") == _digest(library)}
     return sorted((found | {_key(row): row for row in rows}).values(), key=_key)
 
