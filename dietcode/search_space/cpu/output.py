@@ -211,10 +211,11 @@ class Output:
                     values = [self.spilled[start + i * width + j] for start in starts]
                     self.write(values, at.batch, at.row + i, at.column + j, 1)
                 return
-            with T.serial(i64(0), ceildiv(num_columns, lanes, kernel.ops)) as v:
-                values = [load(self.spilled, [start + i * width + v * lanes], lanes) for start in starts]
+            for v in range(at.vectors):
                 left = num_columns - v * lanes
-                self.write(values, at.batch, at.row + i, at.column + v * lanes, lanes, left)
+                with T.If(left > 0), T.Then():
+                    values = [load(self.spilled, [start + i * width + v * lanes], lanes) for start in starts]
+                    self.write(values, at.batch, at.row + i, at.column + v * lanes, lanes, left)
 
 
 def _each(accumulators: Accumulators) -> Iterator[tuple[int, int, int, Any]]:
