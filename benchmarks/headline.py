@@ -3,7 +3,7 @@
     python -m benchmarks.headline
 
 Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
-``ablation-*.json``, ``per-shape-curve-*.json`` and ``sources.json``. Writes
+``ablation-*.json``, ``single-*.json``, ``per-shape-curve-*.json`` and ``sources.json``. Writes
 ``docs/evidence/<device>/workloads.md``, and the tables of one device between two marks in the README. Rows
 from a tree with uncommitted changes are marked, as are those whose shapes the record does not call held out.
 """
@@ -81,6 +81,16 @@ def page(folder: Path) -> str:
             "measured; the repeat floor is what no prediction can beat.",
             gap_table(gaps),
         ]
+    singles = found(folder, "single")
+    if singles:
+        parts += [
+            "## What several micro-kernels earn",
+            "The library over the micro-kernel that is best for all of its shapes, both measured, in turns; "
+            "of the few that are predicted best, the one that was fastest. In geometric mean over the "
+            "shapes, and where most and least. The prediction is of a free choice among all that were "
+            "measured.",
+            single_table(singles),
+        ]
     ablations, curves = found(folder, "ablation"), found(folder, "per-shape-curve")
     sources = folder / "sources.json"
     if sources.exists():
@@ -89,7 +99,7 @@ def page(folder: Path) -> str:
         parts += ["## What parts of the search earn", *map(ablation, ablations)]
     if curves:
         parts += ["## Beside MetaSchedule for one shape at a time", *map(curve, curves)]
-    return "\n\n".join([*parts, *notes([*speeds, *gaps, *ablations, *curves])]) + "\n"
+    return "\n\n".join([*parts, *notes([*speeds, *gaps, *singles, *ablations, *curves])]) + "\n"
 
 
 def source_table(rows: list[Row]) -> str:
@@ -118,6 +128,25 @@ def source_table(rows: list[Row]) -> str:
         "the one that grew it. One tuning each, from empty records."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def single_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|micro-kernels|best single one|gain, predicted|gain, measured|most|least|shapes|commit"
+    lines = [
+        [
+            row["workload"],
+            str(row["num_chosen"]),
+            row["best_single"],
+            f"{row['over_single_predicted']:.3f} ×",
+            f"{row['over_single']:.3f} ×",
+            *(f"{row[kind]:.2f} × ({at(row[kind + '_at'])})" for kind in ("most", "least")),
+            str(row["num_timed"]),
+            commit(row),
+        ]
+        for row in rows
+    ]
+    return markdown(heads.split("|"), lines)
 
 
 def ablation(row: Row) -> str:

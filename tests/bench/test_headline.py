@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from needs import of_extra
 
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
-from benchmarks import headline, sources
+from benchmarks import headline, single, sources
 from benchmarks.evidence.__main__ import OUTPUT
 
 
@@ -70,6 +71,12 @@ def folder(tmp_path: Path) -> Path:
         "over_single": 1.04,
     }
     (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
+    one = {
+        **{"commit": "ccc", "workload": "two-dims", "num_chosen": 7, "best_single": "14x32"},
+        **{"over_single_predicted": 1.031, "over_single": 1.126, "num_timed": 15},
+        **{"most": 1.5, "most_at": {"M": 1, "N": 64}, "least": 0.98, "least_at": {"M": 512, "N": 64}},
+    }
+    (tmp_path / "single-two-dims.json").write_text(json.dumps(one))
     return tmp_path
 
 
@@ -89,6 +96,8 @@ def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) 
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
     assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
+    assert "| two-dims | 7 | 14x32 | 1.031 × | 1.126 × | 1.50 × (M = 1, N = 64) |" in page
+    assert "| 0.98 × (M = 512, N = 64) | 15 | ccc |" in page
 
 
 def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
@@ -111,6 +120,21 @@ def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
         "num_chosen": 1,
         "sources": {"hardware": {"num_chosen": 1, "num_measured": 4, "gain": 0.2}},
     }
+
+
+def test_the_gain_of_a_free_choice_is_over_the_best_one_for_all() -> None:
+    # One is twice as fast at the first shape, the other at two of three: the second one is the best single.
+    throughput = np.array([[200.0, 100.0, 90.0], [50.0, 100.0, 90.0], [50.0, 100.0, 90.0]])
+    assert sources.free_over_single(throughput) == pytest.approx(2 ** (1 / 3))
+    assert sources.free_over_single(throughput[:, 1:]) == 1.0, "there is nothing to choose"
+
+
+def test_the_best_single_one_is_the_one_that_was_measured_best() -> None:
+    rates = [{"library": 200.0, "a": 100.0, "b": 190.0}, {"library": 90.0, "a": 80.0, "b": 90.0}]
+    found = single.over_best([{"shape_vars": {"T": i}, "gflops": row} for i, row in enumerate(rates)])
+    assert found["best_single"] == "b"
+    assert found["over_single"] == pytest.approx((200 / 190) ** 0.5)
+    assert (found["most_at"], found["least_at"], found["least"]) == ({"T": 0}, {"T": 1}, 1.0)
 
 
 def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:
