@@ -14,7 +14,6 @@ from dietcode.search_space.access import ONE, ZERO
 from dietcode.search_space.cpu.kernel import Accumulators, Kernel
 from dietcode.search_space.cpu.sources import Block, Product
 from dietcode.search_space.epilogue import apply, convert
-from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import (
     DTYPE,
     FROM_L2,
