@@ -40,6 +40,12 @@ def folder(tmp_path: Path) -> Path:
         **{"device": "A processor", "cores": 2, "commit": "def", "workload": "bert-dense"},
         **{"held_out": None, "num_instances": 9, "gap_mean": 0.02, "gap_worst": 0.1, "worst_at": {"T": 1}},
         **{"bias": -0.01, "repeat_floor": 0.004},
+        "instances": [
+            {"predicted": 220.0, "measured": 200.0, "disturbed": None},
+            {"predicted": 110.0, "measured": 100.0, "disturbed": None},
+            {"predicted": 132.0, "measured": 100.0, "disturbed": None},
+            {"predicted": 900.0, "measured": 100.0, "disturbed": "something else"},
+        ],
     }
     (tmp_path / "prediction-bert-dense.json").write_text(json.dumps(gap))
     (tmp_path / "prediction-drawn.json").write_text(json.dumps({"workload": "drawn", "instances": []}))
@@ -84,7 +90,7 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     page = headline.page(folder)
     assert page.startswith("# Workloads: A processor, family 1, model 2, 2 cores\n")
     assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † |" in page
-    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 0.4% | def |" in page
+    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page, "nothing was measured there yet"
 
