@@ -27,6 +27,7 @@ README = ROOT / "README.md"
 README_DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
 _BEGIN, _END = "<!-- benchmarks.headline -->", "<!-- end of benchmarks.headline -->"
 _RESAMPLES = 2000
+_KINDS = ("cpu", "prediction", "single", "ablation", "per-shape-curve")
 _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
 Row = dict[str, Any]
 
@@ -43,9 +44,14 @@ def main() -> None:
 
 
 def devices() -> list[Path]:
-    """Folders of results in which a workload was measured."""
+    """Folders of results in which a workload was measured, not only drawn for it."""
     return sorted(
-        {path.parent for kind in ("cpu", "prediction") for path in RESULTS.glob(f"*/{kind}-*.json")}
+        {
+            path.parent
+            for kind in _KINDS
+            for path in RESULTS.glob(f"*/{kind}-*.json")
+            if found(path.parent, kind)
+        }
     )
 
 
@@ -58,8 +64,8 @@ def found(folder: Path, kind: str) -> list[Row]:
 
 def page(folder: Path) -> str:
     """The tables of one device."""
-    speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
-    (first, *_) = [*speeds, *gaps]
+    speeds, gaps, singles, ablations, curves = (found(folder, kind) for kind in _KINDS)
+    (first, *_) = [*speeds, *gaps, *singles, *ablations, *curves]
     parts = [
         f"# Workloads: {device_name(first)}",
         "Written by `python -m benchmarks.headline` from `benchmarks/results`, where each row's commit and "
@@ -84,7 +90,6 @@ def page(folder: Path) -> str:
             "cost model that is wrong for some shapes is not.",
             gap_table(gaps),
         ]
-    singles = found(folder, "single")
     if singles:
         parts += [
             "## What several micro-kernels earn",
@@ -94,7 +99,6 @@ def page(folder: Path) -> str:
             "measured.",
             single_table(singles),
         ]
-    ablations, curves = found(folder, "ablation"), found(folder, "per-shape-curve")
     sources = folder / "sources.json"
     if sources.exists():
         parts += ["## Where micro-kernels came from", source_table(json.loads(sources.read_text())["rows"])]

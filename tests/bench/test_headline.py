@@ -78,7 +78,14 @@ def folder(tmp_path: Path) -> Path:
     }
     (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
     one = {
-        **{"commit": "ccc", "workload": "two-dims", "num_chosen": 7, "best_single": "14x32"},
+        **{
+            "device": "A processor",
+            "cores": 2,
+            "commit": "ccc",
+            "workload": "two-dims",
+            "num_chosen": 7,
+            "best_single": "14x32",
+        },
         **{"over_single_predicted": 1.031, "over_single": 1.126, "num_timed": 15},
         **{"most": 1.5, "most_at": {"M": 1, "N": 64}, "least": 0.98, "least_at": {"M": 512, "N": 64}},
     }
@@ -93,6 +100,17 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page, "nothing was measured there yet"
+
+
+def test_a_device_where_shapes_were_only_drawn_has_no_page(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path_factory.mktemp("results")
+    for device, name in (("drawn", "prediction-drawn.json"), ("alone", "single-two-dims.json")):
+        (results / device).mkdir()
+        (results / device / name).write_text((folder / name).read_text())
+    monkeypatch.setattr(headline, "RESULTS", results)
+    assert [path.name for path in headline.devices()] == ["alone"]
 
 
 def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
