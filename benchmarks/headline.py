@@ -46,13 +46,14 @@ def main() -> None:
 def devices() -> list[Path]:
     """Folders of results in which a workload was measured, not only drawn for it."""
     return sorted(
-        {
-            path.parent
-            for kind in _KINDS
-            for path in RESULTS.glob(f"*/{kind}-*.json")
-            if found(path.parent, kind)
-        }
+        path for path in RESULTS.iterdir() if sources_of(path) or any(found(path, kind) for kind in _KINDS)
     )
+
+
+def sources_of(folder: Path) -> list[Row]:
+    """The result of `benchmarks.sources`, if there is one."""
+    path = folder / "sources.json"
+    return [json.loads(path.read_text())] if path.exists() else []
 
 
 def found(folder: Path, kind: str) -> list[Row]:
@@ -65,7 +66,8 @@ def found(folder: Path, kind: str) -> list[Row]:
 def page(folder: Path) -> str:
     """The tables of one device."""
     speeds, gaps, singles, ablations, curves = (found(folder, kind) for kind in _KINDS)
-    (first, *_) = [*speeds, *gaps, *singles, *ablations, *curves]
+    sources = sources_of(folder)
+    (first, *_) = [*speeds, *gaps, *sources, *singles, *ablations, *curves]
     parts = [
         f"# Workloads: {device_name(first)}",
         "Written by `python -m benchmarks.headline` from `benchmarks/results`, where each row's commit and "
@@ -99,9 +101,8 @@ def page(folder: Path) -> str:
             "measured.",
             single_table(singles),
         ]
-    sources = folder / "sources.json"
-    if sources.exists():
-        parts += ["## Where micro-kernels came from", source_table(json.loads(sources.read_text())["rows"])]
+    if sources:
+        parts += ["## Where micro-kernels came from", source_table(sources[0]["rows"])]
     if ablations:
         parts += ["## What parts of the search earn", *map(ablation, ablations)]
     if curves:
