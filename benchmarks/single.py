@@ -87,7 +87,7 @@ def _timed(stand: Stand, paths: dict[str, str | None], row: Row, rounds: int) ->
                 readings.append(stand.read(paths[name], row["shape_vars"]))
         return found
 
-    watched = undisturbed(read, spread_of_readings, machine_of(stand.target.num_cores))
+    watched = undisturbed(read, spread_of_readings, machine_of(stand.target.num_cores, in_children=True))
     rates = {name: row["flops"] / float(np.median(secs)) / 1e9 for name, secs in watched.value.items()}
     return {"shape_vars": row["shape_vars"], "gflops": rates, "disturbed": watched.disturbed}
 
