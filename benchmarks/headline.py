@@ -3,7 +3,7 @@
     python -m benchmarks.headline
 
 Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
-``ablation-*.json``, ``per-shape-curve-*.json`` and ``sources.json``. Writes
+``ablation-*.json``, ``single-*.json``, ``per-shape-curve-*.json`` and ``sources.json``. Writes
 ``docs/evidence/<device>/workloads.md``, and the tables of one device between two marks in the README. Rows
 from a tree with uncommitted changes are marked, as are those whose shapes the record does not call held out.
 """
@@ -27,6 +27,7 @@ README = ROOT / "README.md"
 README_DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
 _BEGIN, _END = "<!-- benchmarks.headline -->", "<!-- end of benchmarks.headline -->"
 _RESAMPLES = 2000
+_KINDS = ("cpu", "prediction", "single", "ablation", "per-shape-curve")
 _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
 Row = dict[str, Any]
 
@@ -43,10 +44,16 @@ def main() -> None:
 
 
 def devices() -> list[Path]:
-    """Folders of results in which a workload was measured."""
+    """Folders of results in which a workload was measured, not only drawn for it."""
     return sorted(
-        {path.parent for kind in ("cpu", "prediction") for path in RESULTS.glob(f"*/{kind}-*.json")}
+        path for path in RESULTS.iterdir() if sources_of(path) or any(found(path, kind) for kind in _KINDS)
     )
+
+
+def sources_of(folder: Path) -> list[Row]:
+    """The result of `benchmarks.sources`, if there is one."""
+    path = folder / "sources.json"
+    return [json.loads(path.read_text())] if path.exists() else []
 
 
 def found(folder: Path, kind: str) -> list[Row]:
@@ -58,8 +65,9 @@ def found(folder: Path, kind: str) -> list[Row]:
 
 def page(folder: Path) -> str:
     """The tables of one device."""
-    speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
-    (first, *_) = [*speeds, *gaps]
+    speeds, gaps, singles, ablations, curves = (found(folder, kind) for kind in _KINDS)
+    sources = sources_of(folder)
+    (first, *_) = [*speeds, *gaps, *sources, *singles, *ablations, *curves]
     parts = [
         f"# Workloads: {device_name(first)}",
         "Written by `python -m benchmarks.headline` from `benchmarks/results`, where each row's commit and "
@@ -78,18 +86,28 @@ def page(folder: Path) -> str:
         parts += [
             "## Predictions",
             "Predicted over measured throughput, at shapes that no fit has seen, drawn before they were "
-            "measured; the repeat floor is what no prediction can beat.",
+            "measured; the repeat floor is what no prediction can beat. The gap to the median is what is "
+            "left after one factor for all shapes is taken out: the machine's speed between tuning and "
+            "measuring, as far as the reference kernel does not show it, is such a factor; a term of the "
+            "cost model that is wrong for some shapes is not.",
             gap_table(gaps),
         ]
-    ablations, curves = found(folder, "ablation"), found(folder, "per-shape-curve")
-    sources = folder / "sources.json"
-    if sources.exists():
-        parts += ["## Where micro-kernels came from", source_table(json.loads(sources.read_text())["rows"])]
+    if singles:
+        parts += [
+            "## What several micro-kernels earn",
+            "The library over the micro-kernel that is best for all of its shapes, both measured, in turns; "
+            "of the few that are predicted best, the one that was fastest. In geometric mean over the "
+            "shapes, and where most and least. The prediction is of a free choice among all that were "
+            "measured.",
+            single_table(singles),
+        ]
+    if sources:
+        parts += ["## Where micro-kernels came from", source_table(sources[0]["rows"])]
     if ablations:
         parts += ["## What parts of the search earn", *map(ablation, ablations)]
     if curves:
         parts += ["## Beside MetaSchedule for one shape at a time", *map(curve, curves)]
-    return "\n\n".join([*parts, *notes([*speeds, *gaps, *ablations, *curves])]) + "\n"
+    return "\n\n".join([*parts, *notes([*speeds, *gaps, *singles, *ablations, *curves])]) + "\n"
 
 
 def source_table(rows: list[Row]) -> str:
@@ -118,6 +136,25 @@ def source_table(rows: list[Row]) -> str:
         "the one that grew it. One tuning each, from empty records."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def single_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|micro-kernels|best single one|gain, predicted|gain, measured|most|least|shapes|commit"
+    lines = [
+        [
+            row["workload"],
+            str(row["num_chosen"]),
+            row["best_single"],
+            f"{row['over_single_predicted']:.3f} ×",
+            f"{row['over_single']:.3f} ×",
+            *(f"{row[kind]:.2f} × ({at(row[kind + '_at'])})" for kind in ("most", "least")),
+            str(row["num_timed"]),
+            commit(row),
+        ]
+        for row in rows
+    ]
+    return markdown(heads.split("|"), lines)
 
 
 def ablation(row: Row) -> str:
@@ -201,7 +238,7 @@ def speed_table(rows: list[Row]) -> str:
 
 def gap_table(rows: list[Row]) -> str:
     """A row a workload."""
-    heads = "workload|shapes|mean gap|worst|median, with its sign|repeat floor|commit"
+    heads = "workload|shapes|mean gap|worst|median, with its sign|mean gap to the median|repeat floor|commit"
     return markdown(
         heads.split("|"),
         [
@@ -211,12 +248,20 @@ def gap_table(rows: list[Row]) -> str:
                 f"{row['gap_mean']:.1%}",
                 f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
                 f"{row['bias']:+.1%}",
+                f"{gap_to_median(row):.1%}",
                 f"{row['repeat_floor']:.1%}",
                 commit(row),
             ]
             for row in rows
         ],
     )
+
+
+def gap_to_median(row: Row) -> float:
+    """Mean gap of the predictions of a result after their median, one factor for all shapes, is taken out."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    ratios = np.asarray([one["predicted"] / one["measured"] for one in calm])
+    return float(np.abs(ratios / np.median(ratios) - 1.0).mean())
 
 
 def notes(rows: list[Row]) -> list[str]:

@@ -5,7 +5,8 @@
 Reads the reports of libraries that `benchmarks.cpu` tuned, and measures nothing. Writes
 ``benchmarks/results/<device>/sources.json``; rows of other workloads that it holds are kept. A source's gain
 is what a free choice without its micro-kernels would lose of the predicted throughput. Beside them, what a
-free choice gains over the best single micro-kernel, by today's cost model: a prediction, not a measurement.
+free choice gains over the best single micro-kernel, by today's cost model: a prediction, which
+`benchmarks.single` measures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from benchmarks.facts import facts, result_path, write
 from dietcode.backends.cpu.forms import CPU_FORMS
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.runtime.manifest import REPORT, read_json, read_manifest
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import instance_extents
@@ -37,7 +39,10 @@ def main() -> None:
     path, folders = result_path("sources"), parser.parse_args().libraries
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     commit = facts()["commit"]
-    found = [{**row_of(folder), "over_single": over_single(folder), "commit": commit} for folder in folders]
+    found = [
+        {**row_of(folder), "over_single": free_over_single(fitted_of(folder).throughput), "commit": commit}
+        for folder in folders
+    ]
     new = {row["workload"] for row in found}
     rows = [row for row in rows if row["workload"] not in new] + found
     write(path, {"rows": sorted(rows, key=lambda row: str(row["workload"]))})
@@ -71,14 +76,23 @@ def row_of(folder: Path) -> Row:
     }
 
 
-def over_single(folder: Path) -> float:
-    """Geometric mean of the best micro-kernel's predicted throughput at each instance over one's for all."""
+def fitted_of(folder: Path) -> Fitted:
+    """Every measured micro-kernel of a library at every instance, by today's cost model."""
     report, spec = read_json(folder / REPORT), spec_of(read_manifest(folder))
     problem, target = problem_from_json(report["problem"]), CpuTarget.from_json(report["target"])
     given = instance_extents(spec, make_instances(spec).columns())
     extents = dict(zip(given, np.broadcast_arrays(*given.values()), strict=True))
-    fitted = CPU_FORMS[problem.form].domain(problem, target).fit(records_of(report), extents)
-    logs = np.log(fitted.throughput)  # [num_instances, num_micro_kernels]
+    return CPU_FORMS[problem.form].domain(problem, target).fit(records_of(report), extents)
+
+
+def free_over_single(throughput: FloatArray) -> float:
+    """Geometric mean of the best micro-kernel's throughput at each instance over that of one for all.
+
+    Parameters
+    ----------
+    throughput : float64 array [num_instances, num_micro_kernels]
+    """
+    logs = np.log(throughput)
     return float(np.exp((logs.max(axis=1) - logs.T).mean(axis=1).min()))
 
 

@@ -97,7 +97,7 @@ def _timed(shop: Shop, stand: Stand, row: Row, made: list[tuple[Row, Path, Row]]
                 readings.append(stand.read(f"{folder}/library.so", binding))
         return found
 
-    machine = machine_of(stand.target.num_cores)
+    machine = machine_of(stand.target.num_cores, in_children=True)
     watched = undisturbed(read, spread_of_readings, machine, repeats=rounds >= FEWEST_ROUNDS)
     own = [next(r for r in report["instances"] if r["shape_vars"] == binding) for _, _, report in made]
     return {

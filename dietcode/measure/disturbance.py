@@ -48,9 +48,12 @@ class Machine:
     ----------
     num_threads : int
         That the measurements use.
+    in_children : bool
+        Whether they run in children of this process, which are then no others.
     """
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, in_children: bool = False) -> None:
+        self.in_children = in_children
         self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.num_threads = min(num_threads, len(self.cores)) if self.cores else num_threads
         self._data = bytes(_REFERENCE_BYTES)
@@ -104,9 +107,25 @@ class Machine:
             busy = sum(_busy_ticks(line.split()) for line in lines if _core_of(line) in self.cores)
             children = os.times()
             own = time.process_time() + children.children_user + children.children_system
+            busy -= ticks_of_descendants() if self.in_children else 0
             return busy / os.sysconf("SC_CLK_TCK") - own
         except (OSError, ValueError):
             return None
+
+
+def ticks_of_descendants() -> int:
+    """Return the CPU time of the processes that descend from this one and run, their ended children's too."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):  # it has just ended
+            # After the name, which may hold anything: state, parent, …, user, system, and its children's.
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    known = {os.getpid()}
+    while found := {pid for pid, parent in parents.items() if parent in known} - known:
+        known |= found
+    return sum(ticks.get(pid, 0) for pid in known - {os.getpid()})
 
 
 def _core_of(line: str) -> int | None:
@@ -165,9 +184,9 @@ class Watched(Generic[T]):
 
 
 @functools.cache
-def machine_of(num_threads: int | None = None) -> Machine:
-    """Return this machine for measurements on some threads; by default on all cores."""
-    return Machine(num_threads or available_cores())
+def machine_of(num_threads: int | None = None, in_children: bool = False) -> Machine:
+    """Return this machine for measurements on some threads; by default on all cores; as of `Machine`."""
+    return Machine(num_threads or available_cores(), in_children)
 
 
 def undisturbed(

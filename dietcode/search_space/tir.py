@@ -141,7 +141,9 @@ def store(buffer: Any, value: Any, index: Sequence[Any], lanes: int) -> None:
 
 def first_lanes(count: Any, lanes: int) -> Any:
     """Return a mask of the first `count` lanes: no lane below 1, all from `lanes` on."""
-    return ramp(i64(0), lanes) < tirx.Broadcast(as_int64(count), lanes)
+    bounded = tirx.max(tirx.min(as_int64(count), i64(lanes)), i64(0)).astype("int32")
+    zero, one = (tirx.IntImm("int32", n) for n in (0, 1))
+    return tirx.Ramp(zero, one, lanes) < tirx.Broadcast(bounded, lanes)
 
 
 def load_masked(buffer: Any, index: Any, lanes: int, mask: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import subprocess
 import sys
@@ -230,3 +231,20 @@ def test_a_child_that_has_ended_was_no_other_process(monkeypatch: pytest.MonkeyP
     subprocess.run([sys.executable, "-c", burn], check=True)
     after = machine.others_secs()
     assert before is not None and after is not None and before - after >= 0.4
+
+
+def test_a_child_that_measures_is_no_other_process() -> None:
+    """Libraries of benchmarks are timed in children, which run on."""
+    burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
+    before = disturbance.ticks_of_descendants()
+    with subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        gained = disturbance.ticks_of_descendants() - before
+        child.communicate("\n")
+    assert gained >= 0.3 * os.sysconf("SC_CLK_TCK")
+    assert (
+        disturbance.machine_of(1, in_children=True).in_children and not disturbance.machine_of(1).in_children
+    )

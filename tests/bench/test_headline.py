@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from needs import of_extra
 
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
-from benchmarks import headline, sources
+from benchmarks import headline, single, sources
 from benchmarks.evidence.__main__ import OUTPUT
 
 
@@ -39,6 +40,12 @@ def folder(tmp_path: Path) -> Path:
         **{"device": "A processor", "cores": 2, "commit": "def", "workload": "bert-dense"},
         **{"held_out": None, "num_instances": 9, "gap_mean": 0.02, "gap_worst": 0.1, "worst_at": {"T": 1}},
         **{"bias": -0.01, "repeat_floor": 0.004},
+        "instances": [
+            {"predicted": 220.0, "measured": 200.0, "disturbed": None},
+            {"predicted": 110.0, "measured": 100.0, "disturbed": None},
+            {"predicted": 132.0, "measured": 100.0, "disturbed": None},
+            {"predicted": 900.0, "measured": 100.0, "disturbed": "something else"},
+        ],
     }
     (tmp_path / "prediction-bert-dense.json").write_text(json.dumps(gap))
     (tmp_path / "prediction-drawn.json").write_text(json.dumps({"workload": "drawn", "instances": []}))
@@ -70,6 +77,19 @@ def folder(tmp_path: Path) -> Path:
         "over_single": 1.04,
     }
     (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
+    one = {
+        **{
+            "device": "A processor",
+            "cores": 2,
+            "commit": "ccc",
+            "workload": "two-dims",
+            "num_chosen": 7,
+            "best_single": "14x32",
+        },
+        **{"over_single_predicted": 1.031, "over_single": 1.126, "num_timed": 15},
+        **{"most": 1.5, "most_at": {"M": 1, "N": 64}, "least": 0.98, "least_at": {"M": 512, "N": 64}},
+    }
+    (tmp_path / "single-two-dims.json").write_text(json.dumps(one))
     return tmp_path
 
 
@@ -77,9 +97,20 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     page = headline.page(folder)
     assert page.startswith("# Workloads: A processor, family 1, model 2, 2 cores\n")
     assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † |" in page
-    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 0.4% | def |" in page
+    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page, "nothing was measured there yet"
+
+
+def test_a_device_where_shapes_were_only_drawn_has_no_page(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path_factory.mktemp("results")
+    for device, name in (("drawn", "prediction-drawn.json"), ("alone", "single-two-dims.json")):
+        (results / device).mkdir()
+        (results / device / name).write_text((folder / name).read_text())
+    monkeypatch.setattr(headline, "RESULTS", results)
+    assert [path.name for path in headline.devices()] == ["alone"]
 
 
 def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
@@ -89,6 +120,8 @@ def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) 
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
     assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
+    assert "| two-dims | 7 | 14x32 | 1.031 × | 1.126 × | 1.50 × (M = 1, N = 64) |" in page
+    assert "| 0.98 × (M = 512, N = 64) | 15 | ccc |" in page
 
 
 def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
@@ -111,6 +144,21 @@ def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
         "num_chosen": 1,
         "sources": {"hardware": {"num_chosen": 1, "num_measured": 4, "gain": 0.2}},
     }
+
+
+def test_the_gain_of_a_free_choice_is_over_the_best_one_for_all() -> None:
+    # One is twice as fast at the first shape, the other at two of three: the second one is the best single.
+    throughput = np.array([[200.0, 100.0, 90.0], [50.0, 100.0, 90.0], [50.0, 100.0, 90.0]])
+    assert sources.free_over_single(throughput) == pytest.approx(2 ** (1 / 3))
+    assert sources.free_over_single(throughput[:, 1:]) == 1.0, "there is nothing to choose"
+
+
+def test_the_best_single_one_is_the_one_that_was_measured_best() -> None:
+    rates = [{"library": 200.0, "a": 100.0, "b": 190.0}, {"library": 90.0, "a": 80.0, "b": 90.0}]
+    found = single.over_best([{"shape_vars": {"T": i}, "gflops": row} for i, row in enumerate(rates)])
+    assert found["best_single"] == "b"
+    assert found["over_single"] == pytest.approx((200 / 190) ** 0.5)
+    assert (found["most_at"], found["least_at"], found["least"]) == ({"T": 0}, {"T": 1}, 1.0)
 
 
 def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:

@@ -14,7 +14,6 @@ from dietcode.search_space.access import ONE, ZERO
 from dietcode.search_space.cpu.kernel import Accumulators, Kernel
 from dietcode.search_space.cpu.sources import Block, Product
 from dietcode.search_space.epilogue import apply, convert
-from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import (
     DTYPE,
     FROM_L2,
@@ -211,10 +210,11 @@ class Output:
                     values = [self.spilled[start + i * width + j] for start in starts]
                     self.write(values, at.batch, at.row + i, at.column + j, 1)
                 return
-            with T.serial(i64(0), ceildiv(num_columns, lanes, kernel.ops)) as v:
-                values = [load(self.spilled, [start + i * width + v * lanes], lanes) for start in starts]
+            for v in range(at.vectors):
                 left = num_columns - v * lanes
-                self.write(values, at.batch, at.row + i, at.column + v * lanes, lanes, left)
+                with T.If(left > 0), T.Then():
+                    values = [load(self.spilled, [start + i * width + v * lanes], lanes) for start in starts]
+                    self.write(values, at.batch, at.row + i, at.column + v * lanes, lanes, left)
 
 
 def _each(accumulators: Accumulators) -> Iterator[tuple[int, int, int, Any]]:
