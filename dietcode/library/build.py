@@ -77,6 +77,8 @@ def own_fields(parts: Parts) -> dict[str, Any]:
     largest = (workspace_bytes(problem, kernel, limits, parts.task.largest) for kernel in parts.micro_kernels)
     return {
         "num_threads": parts.target.num_cores,
+        "num_parts": parts.target.num_cores
+        * CPU_SPACES[problem.form].pieces,  # iterations of its loops, at most
         "packed": _packed(problem, limits.lanes),
         "workspace_bytes": max(largest),  # of a call at the largest instance
         "runtime": {},  # the launcher runs its loops, which is no file of the library's

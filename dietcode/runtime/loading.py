@@ -107,7 +107,8 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)
-    facts_of_run = {"uncounted": table_sizes(manifest), "num_parts": manifest["num_threads"]}
+    num_parts = manifest.get("num_parts", manifest["num_threads"])
+    facts_of_run = {"uncounted": table_sizes(manifest), "num_parts": num_parts}
     functions = {"run": threads.bind(module["run"], **facts_of_run), "select": module["select"]}
     for facts in manifest["packed"].values():
         name = packing_function(facts)

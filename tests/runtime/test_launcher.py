@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tvm_ffi.libinfo
 from fresh_process import PRELUDE, python
 from needs import of_extra
 from sanitized import run_sanitized
@@ -39,6 +40,17 @@ def test_many_calls_at_once_under_a_sanitizer(tmp_path: Path, sanitizer: str) ->
     """Each element of each loop is written once, errors reach their caller, and a forked child calls too."""
     options = [] if "address" in sanitizer else ["without a fork"]
     run_sanitized(tmp_path, sanitizer, compile_launcher.SOURCES, HERE / "stress.c", options)
+
+
+def test_a_worker_without_a_core_gets_the_caller_s(tmp_path: Path) -> None:
+    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    sources = [*sorted(compile_launcher.SOURCES.glob("*.c")), HERE / "lent.c"]
+    flags = [f"-I{path}" for path in (compile_launcher.SOURCES, *tvm_ffi.libinfo.include_paths())]
+    linked = [library, f"-Wl,-rpath,{library.parent}", "-ldl"]
+    program = tmp_path / "lent"
+    subprocess.run(["cc", "-std=c11", "-pthread", *flags, *sources, *linked, "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
 @pytest.mark.sampled(keep=1)

@@ -65,6 +65,12 @@ CASES = {
       for (int i = 0; i < 10000; i++) run(20000000, 10000000, 18000000);
       assert(num_alone == 0);
     """,
+    "a loop is cut into tasks that are worth one": """
+      assert(num_tasks(30000, 2, 16) == 2 && num_tasks(80000, 2, 16) == 4);
+      assert(num_tasks(10000000, 2, 16) == 16 && num_tasks(INT64_MAX, 3, 16) == 12);
+      assert(num_tasks(INT64_MAX, 2, 2) == 2 && num_tasks(INT64_MAX, 4, 0) == 4);
+      assert(num_tasks(INT64_MAX, MAX_THREADS, 8 * MAX_THREADS) == MAX_THREADS);
+    """,
     "one delay changes nothing": """
       for (int i = 0; i < 1000; i++) run(100000, 60000, 100000);
       num_alone = 0;

@@ -86,6 +86,7 @@ void note_alone(Timing *timing, int64_t nsecs, int is_guess);
 void note_several(Timing *timing, Several *several, int64_t nsecs, int64_t posted);
 int pays(Several *several, int64_t alone, int64_t now);
 int is_look(Timing *timing);
+int num_tasks(int64_t alone, int num_threads, int num_parts);
 
 /* workspace.c */
 void *alloc_workspace(int device_type, int device, uint64_t num_bytes, int code, int bits);

@@ -11,7 +11,6 @@
 typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
 
 enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000 }; /* small: no thread pays, awake or not */
-enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
 enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
 enum { BURST_NSECS = 20000000, FOLLOW_COLD_NSECS = 1000000 }; /* just after a pause the caller's code is slow, too */
 enum { COLD_NSECS = 1000000 }; /* after a pause, in which how long a loop takes says nothing of those that follow */
@@ -150,8 +149,7 @@ int launch(Body body, void *data, int num_task) {
   }
   if (size && total > size) total = size;
   int num_threads = total;
-  if (timing && num_task <= 0 && total < current->num_parts && !pool_is_awake())
-    total = current->num_parts / total < NUM_PIECES ? current->num_parts : total * NUM_PIECES;
+  if (timing && num_task <= 0) total = num_tasks(timing->alone, total, current->num_parts);
   Job job;
   memset(&job, 0, offsetof(Job, claimed));
   memset(job.claimed, 0, total);

@@ -23,6 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Job *jobs;
 static _Atomic uint32_t generation;
 static pthread_t workers[MAX_THREADS];
+static const Job *works_on[MAX_THREADS]; /* of each worker, an address and no more */
 static int num_workers, max_workers, sleeping, running;
 static _Atomic int64_t wake_nsecs = 5000; /* what waking one takes its caller, at first by experience */
 static atomic_int awake;           /* workers that wait awake */
@@ -31,6 +32,12 @@ static int left_out;
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value) {
   return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+/* Sleeps while the word has this value, at most so long. */
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t nsecs) {
+  struct timespec most = {nsecs / 1000000000, nsecs % 1000000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &most, NULL, 0);
 }
 
 static void pause_cpu(void) {
@@ -101,6 +108,7 @@ static void *work(void *number) {
     }
     running++;
     atomic_fetch_add(&job->attached, 1);
+    works_on[(intptr_t)number - 1] = job;
     if (idle_since) gap = job->posted - idle_since;
     idle_since = 0;
     unlock_and_wake(next_job() ? 2 : 0);
@@ -109,6 +117,7 @@ static void *work(void *number) {
     /* The caller may return as soon as the last one is off: from here on the job is an address and no more. */
     if (atomic_fetch_sub(&job->attached, 1) == (CALLER_SLEEPS | 1)) futex(&job->attached, FUTEX_WAKE, 1);
     pthread_mutex_lock(&lock);
+    works_on[(intptr_t)number - 1] = NULL;
     running--;
   }
   return NULL;
@@ -149,18 +158,51 @@ static void leave_out_cpu(int cpu) {
 
 /* ---- Callers ---- */
 
+/* Moves a worker that is still busy with a job to the caller's CPU, which waits for it, and returns its number: another
+ * program's thread may have its core, or half of it. */
+static int lend_cpu(const Job *job) {
+  int cpu = sched_getcpu(), lent_to = -1;
+  cpu_set_t mask;
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return -1;
+  CPU_ZERO(&mask);
+  CPU_SET(cpu, &mask);
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < num_workers && lent_to < 0; i++) {
+    if (works_on[i] != job) continue;
+    pthread_setaffinity_np(workers[i], sizeof mask, &mask);
+    lent_to = i;
+  }
+  pthread_mutex_unlock(&lock);
+  return lent_to;
+}
+
+static void take_back(int worker) {
+  pthread_mutex_lock(&lock);
+  pthread_setaffinity_np(workers[worker], sizeof given, &given);
+  pthread_mutex_unlock(&lock);
+}
+
+/* A worker whose last task takes a quarter longer than the caller's did has no core of its own. */
 static void wait_until_detached(Job *job) {
-  int64_t until = job->caller_done + SPIN_NSECS;
+  int64_t until = job->caller_done + SPIN_NSECS, lend_at = until;
+  int lent_to = -1;
+  if (job->num_own) lend_at += (job->caller_done - job->posted) / job->num_own / 4;
   while (atomic_load(&job->attached) != 0) {
     for (int i = 0; i < 32 && atomic_load(&job->attached) != 0; i++) pause_cpu();
-    if (now_nsecs() < until) {
+    int64_t now = now_nsecs();
+    if (now < until) {
       sched_yield();
       continue;
     }
+    if (now >= lend_at) {
+      lent_to = lend_cpu(job);
+      lend_at = INT64_MAX;
+    }
     uint32_t seen = atomic_fetch_or(&job->attached, CALLER_SLEEPS) | CALLER_SLEEPS;
-    if (seen != CALLER_SLEEPS) futex(&job->attached, FUTEX_WAIT, seen);
+    if (seen != CALLER_SLEEPS) sleep_on(&job->attached, seen, lend_at - now);
     atomic_fetch_and(&job->attached, ~CALLER_SLEEPS);
   }
+  if (lent_to >= 0) take_back(lent_to);
 }
 
 /* A worker that sleeps starts about as late again as its caller is done with waking it. Where calls follow each other at

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # records are read by processes without the compiler
 _MAX_LOADS_PER_FMA = 2 / 3
 
 
+PIECES = 8
+"""Tasks that a core's part of a loop is cut into at most, a power of two."""
+
 MOST_VECTORS = 3
 """Vectors of the widest tile whose left-over columns take one body; in wider ones each vector takes one."""
 
