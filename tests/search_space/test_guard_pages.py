@@ -15,7 +15,10 @@ from dietcode.target.cpu import CpuTarget
 
 SCRIPT = Path(__file__).with_name("guarded.py")
 PARTS = ("contractions", "blocks", "products", "depthwise", "attentions")
+LIMIT_SECS = 840  # a part with every case compiles for minutes where other tests run beside it
 _ALL = bool(os.environ.get("DIETCODE_TEST_LONG"))  # each takes a minute then
+
+pytestmark = pytest.mark.timeout(LIMIT_SECS + 60)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,9 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECS, check=False
+    )
 
 
 @pytest.mark.parametrize("parts", [PARTS] if not _ALL else [(part,) for part in PARTS], ids="-".join)
