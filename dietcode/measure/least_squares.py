@@ -16,13 +16,16 @@ _LEAST_SPREAD = 0.01
 _TOLERATED = 2.25  # times the median error, by which a point may be slower than the fit and counts in full
 
 
-def nonnegative(terms: FloatArray, values: FloatArray) -> FloatArray:
+def nonnegative(terms: FloatArray, values: FloatArray, begin: FloatArray | None = None) -> FloatArray:
     """Minimize ``|terms @ x - values|`` over x ≥ 0, by Lawson and Hanson's active sets.
 
     Parameters
     ----------
     terms : float64 array [num_points, num_terms]
     values : float64 array [num_points]
+    begin : float64 array [num_terms], optional
+        Where to begin, not negative: the fewer of its terms are zero here and not in the result, or the
+        reverse, the fewer turns it takes. By default at zero.
 
     Returns
     -------
@@ -32,28 +35,36 @@ def nonnegative(terms: FloatArray, values: FloatArray) -> FloatArray:
     [2.5, 0.0]
     """
     num_terms = terms.shape[1]
-    found, used = np.zeros(num_terms), np.zeros(num_terms, dtype=bool)
+    found = np.zeros(num_terms) if begin is None else begin
+    used = found > 0
     least = 10 * np.finfo(np.float64).eps * max(terms.shape) * float(np.abs(terms).sum(axis=0).max())
+    if used.any():
+        found = _of_used(terms, values, found, used)
     for _ in range(_TURNS * num_terms):
         gain = np.where(used, -np.inf, terms.T @ (values - terms @ found))
         best = int(gain.argmax())
         if not gain[best] > least:
             break
         used[best] = True
-        while True:
-            trial = np.zeros(num_terms)
-            trial[used] = np.linalg.lstsq(terms[:, used], values, rcond=None)[0]
-            wrong = used & (trial <= 0)
-            if not wrong.any():
-                found = trial
-                break
-            # As far towards the trial as no coefficient is negative; those that stop it are given up.
-            way = found[wrong] / np.maximum(found[wrong] - trial[wrong], np.finfo(np.float64).tiny)
-            found = np.maximum(found + way.min() * (trial - found), 0.0)
-            used[np.flatnonzero(wrong)[way <= way.min()]] = False
-            found[~used] = 0.0
-            if not used.any():
-                break
+        found = _of_used(terms, values, found, used)
+    return found
+
+
+def _of_used(
+    terms: FloatArray, values: FloatArray, found: FloatArray, used: npt.NDArray[np.bool_]
+) -> FloatArray:
+    """Return the least squares of the used terms, of which those that would be negative are given up."""
+    while used.any():
+        trial = np.zeros_like(found)
+        trial[used] = np.linalg.lstsq(terms[:, used], values, rcond=None)[0]
+        wrong = used & (trial <= 0)
+        if not wrong.any():
+            return trial
+        # As far towards the trial as no coefficient is negative; those that stop it are given up.
+        way = found[wrong] / np.maximum(found[wrong] - trial[wrong], np.finfo(np.float64).tiny)
+        found = np.maximum(found + way.min() * (trial - found), 0.0)
+        used[np.flatnonzero(wrong)[way <= way.min()]] = False
+        found[~used] = 0.0
     return found
 
 
@@ -102,7 +113,8 @@ def fit_towards(terms: FloatArray, secs: FloatArray, known: FloatArray) -> tuple
     for _ in range(1 + _NUM_REWEIGHTINGS):
         rows = np.vstack([relative * weights[:, None], np.diag(pull)])
         scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
-        coefficients = nonnegative(rows / scale, np.concatenate([weights, pull * known])) / scale
+        wanted = np.concatenate([weights, pull * known])
+        coefficients = nonnegative(rows / scale, wanted, coefficients * scale) / scale
         slower = 1.0 - relative @ coefficients
         allowed = _TOLERATED * max(_LEAST_SPREAD, float(np.median(np.abs(slower))))
         weights = np.sqrt(np.minimum(1.0, allowed / np.maximum(slower, 1e-30)))

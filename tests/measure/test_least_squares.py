@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from dietcode.measure.least_squares import fit_terms, nonnegative
+from dietcode.measure.least_squares import fit_terms, fit_towards, nonnegative
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -22,6 +22,33 @@ def test_it_is_as_small_as_scipys(seed: int) -> None:
         assert (found >= 0).all()
         size = float(np.linalg.norm(values)) + 1e-9
         assert float(np.linalg.norm(terms @ found - values)) <= least + 1e-8 * size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_it_begins_changes_no_bit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    zeros = 0
+    for _ in range(100):
+        points, count = int(rng.integers(8, 30)), int(rng.integers(1, 7))
+        terms, values = rng.standard_normal((points, count)), rng.standard_normal(points)
+        found = nonnegative(terms, values)
+        zeros += int((found == 0).sum())
+        for begin in (np.ones(count), np.maximum(rng.standard_normal(count), 0.0), found):
+            before = begin.copy()
+            assert nonnegative(terms, values, begin).tolist() == found.tolist()
+            assert begin.tolist() == before.tolist()
+    assert zeros > 50
+
+
+def test_points_that_were_disturbed_count_less_and_what_is_known_stays_near() -> None:
+    steps = np.arange(1.0, 13.0)
+    terms = np.column_stack([np.ones(12), steps, np.zeros(12)])
+    right = np.array([2e-6, 3e-7, 5e-8])
+    secs = terms @ right
+    secs[[3, 7]] *= 3.0
+    coefficients, _ = fit_towards(terms, secs, right)
+    assert coefficients[:2] == pytest.approx(right[:2], rel=0.05)
+    assert coefficients[2] == 0.0  # no point has it
 
 
 def test_terms_that_would_be_negative_are_left_out() -> None:
