@@ -340,7 +340,8 @@ def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
     ("name", "changes"),
     [
         ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 37}}}),
-        ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 1, "within": 2}}}),
+        ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 1, "within": 38}}}),
+        ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 2, "within": 2}}}),
         ("interleaved-rotary", {"extents": dict.fromkeys("bhtd")}),
         ("shifted", {"extents": {"m": None, "n": None}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npqc", "window": 2, "padding": 2}}}),
