@@ -130,6 +130,7 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
+@pytest.mark.timeout(900)  # of the command's three runs the first alone may take ten minutes
 @needs_nvrtc
 @needs_emulated_driver
 def test_one_command_measures_chooses_and_compares_and_goes_on_where_it_was_killed(
