@@ -78,7 +78,7 @@ def own_fields(parts: Parts) -> dict[str, Any]:
     return {
         "num_threads": parts.target.num_cores,
         "num_parts": parts.target.num_cores
-        * CPU_SPACES[problem.form].pieces,  # iterations of its loops, at most
+        * CPU_SPACES[problem.form].chunks,  # iterations of its loops, at most
         "packed": _packed(problem, limits.lanes),
         "workspace_bytes": max(largest),  # of a call at the largest instance
         "runtime": {},  # the launcher runs its loops, which is no file of the library's

@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# Of devices that models are exported on; "meta" has those tensors that only have shapes.
-_DEVICES = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta"}
 _BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
 _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 
@@ -19,9 +17,9 @@ _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
     """Return ``program.run_decompositions(table)``, sooner."""
     with contextlib.ExitStack() as stack:
-        devices = _device_types(program) | {"cpu", "meta"}
-        if devices <= _DEVICES.keys():
-            stack.enter_context(_keys_of(devices))
+        keys = [_key_of(device) for device in _device_types(program) | {"cpu", "meta"}]  # meta: shapes alone
+        if None not in keys:
+            stack.enter_context(_keys_alone(keys))
         stack.enter_context(_operators_found_once())
         return program.run_decompositions(dict(table))
 
@@ -39,14 +37,22 @@ def _device_types(program: Any) -> set[str]:
     return {one.device.type for one in found if isinstance(one, torch.Tensor)}
 
 
+def _key_of(device: str) -> str | None:
+    """The dispatch key of a type of devices; none where it is not called after them."""
+    from torch._C import DispatchKey
+
+    names = (device.upper(), device.capitalize())
+    return next((name for name in names if {name, f"Autograd{name}"} <= DispatchKey.__members__.keys()), None)
+
+
 @contextlib.contextmanager
-def _keys_of(devices: Iterable[str]) -> Iterator[None]:
-    """Prepare operators for these devices alone."""
+def _keys_alone(names: Iterable[str | None]) -> Iterator[None]:
+    """Prepare operators for these keys alone."""
     from torch._C import DispatchKey
     from torch.export import exported_program
 
-    backends = [getattr(DispatchKey, _DEVICES[device]) for device in devices]
-    autograd = [getattr(DispatchKey, f"Autograd{_DEVICES[device]}") for device in devices]
+    backends = [getattr(DispatchKey, str(name)) for name in names]
+    autograd = [getattr(DispatchKey, f"Autograd{name}") for name in names]
     with _replaced(exported_program, _BACKENDS, backends), _replaced(exported_program, _AUTOGRAD, autograd):
         yield
 

@@ -2,7 +2,7 @@
 #include "launcher.h"
 
 enum { FIRST_LOOK = 8, NUM_LOOKS = 3, MOST_RUNS = 4096 }; /* runs until one thread is looked at; of a look; between looks */
-enum { PIECE_NSECS = 20000 }; /* the least of a task, where a loop is cut into more of them than threads run it */
+enum { CHUNK_NSECS = 20000 }; /* the least of a task, where a loop is cut into more of them than threads run it */
 static const int64_t MAX_LOOK_NSECS = 1000000; /* what starting threads takes is nothing to a longer loop */
 static const int64_t WAKING_NSECS = 500000; /* until threads that slept wait awake for what follows */
 static const int64_t FIRST_AWAY = 16, MAX_AWAY_NSECS = 500000000; /* runs on one thread until several are tried again */
@@ -80,6 +80,6 @@ int is_look(Timing *timing) {
  * what one that comes late, or shares its core, has not begun. */
 int num_tasks(int64_t alone, int num_threads, int num_parts) {
   int total = num_threads;
-  while (2 * total <= num_parts && 2 * total <= MAX_THREADS && alone / PIECE_NSECS >= 2 * total) total *= 2;
+  while (2 * total <= num_parts && 2 * total <= MAX_THREADS && alone / CHUNK_NSECS >= 2 * total) total *= 2;
   return total;
 }

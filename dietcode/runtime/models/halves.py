@@ -13,7 +13,7 @@ from dietcode.graph.signature import half_inputs, half_outputs
 from dietcode.runtime.tensors import BFLOAT16, numpy_bfloat16
 
 
-class Halves:
+class HalfPrecision:
     """What calls have in half precision.
 
     Parameters

@@ -18,7 +18,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
 from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
-from dietcode.runtime.models.halves import Halves
+from dietcode.runtime.models.halves import HalfPrecision
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
@@ -102,7 +102,7 @@ class Model(Reopened):
         self._kernels = alone, beside_torch
         self._programs: list[SlotProgram | None] = [None, None]
         self.guard = guard_of(executable)
-        self._halves = Halves(executable.signature) if "halves" in executable.signature else None
+        self._halves = HalfPrecision(executable.signature) if "halves" in executable.signature else None
         self._free: list[Workplace] = []
         self._bindings: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
 
@@ -190,7 +190,7 @@ class Model(Reopened):
     def flat_step_secs(self, values: Sequence[Any]) -> list[tuple[Step, float]]:
         """Return the seconds of each step of a call, for inputs in order; otherwise as `step_secs`."""
         inputs = zip(self.executable.inputs.items(), values, strict=True)
-        halves = self._halves or Halves({})
+        halves = self._halves or HalfPrecision({})
         arrays = [input_array(name, halves.widened(name, value), type_)[0] for (name, type_), value in inputs]
         return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
 

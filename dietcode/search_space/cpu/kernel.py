@@ -111,12 +111,12 @@ class Kernel:
         with T.serial(i64(0), ceildiv(self.reduction, k_tile, self.ops)) as n:
             yield KRange(bind(n * k_tile), bind(tirx.min((n + 1) * k_tile, self.reduction)))
 
-    def tasks(self, pieces: Any = 1) -> Any:
+    def tasks(self, chunks: Any = 1) -> Any:
         """Return a parallel loop with so many iterations for each core, one after the other."""
         num_cores = self.limits.num_cores
         # A loop of one iteration without annotations is dropped; its buffers would then be lifted out of the
         # device's scope, which does not compile.
-        return T.parallel(i64(0), as_int64(num_cores * pieces), annotations={"dietcode.tasks": num_cores})
+        return T.parallel(i64(0), as_int64(num_cores * chunks), annotations={"dietcode.tasks": num_cores})
 
     def part(self, total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
         """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""

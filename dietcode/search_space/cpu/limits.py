@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # records are read by processes without the compiler
 _MAX_LOADS_PER_FMA = 2 / 3
 
 
-PIECES = 8
+CHUNKS = 8
 """Tasks that a core's part of a loop is cut into at most, a power of two."""
 
 MOST_VECTORS = 3

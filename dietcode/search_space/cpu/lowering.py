@@ -1,6 +1,6 @@
 """A micro-kernel lowered to a TIR function with symbolic extents.
 
-    for task in parallel(P · pieces):                # a piece of a core's rectangle of tiles, see `partition`
+    for task in parallel(P · chunks):                # a chunk of a core's rectangle of tiles, see `partition`
       for batch, block of rows that fits L2, column tile, range of steps, row tile:
         acc[rows, columns] = 0                       # registers
         for k: acc += A[row, k] · packed_B[columns // lanes, k, lanes]
@@ -23,7 +23,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.cpu.column_sources import open_columns
 from dietcode.search_space.cpu.kernel import Kernel
-from dietcode.search_space.cpu.limits import PIECES, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import CHUNKS, Limits, MicroKernel
 from dietcode.search_space.cpu.output import Output
 from dietcode.search_space.cpu.row_sources import RowsInPlace, gathered_rows
 from dietcode.search_space.cpu.sources import Block, ColumnTile, Product, RowSource
@@ -33,7 +33,7 @@ from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import CPU, INT32, i64, small_buffer, workspace
 
-_TILES_OF_A_PIECE = 4  # at least
+_TILES_OF_A_CHUNK = 4  # at least
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
@@ -70,17 +70,17 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
         with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
             kernel = Kernel.of(problem, micro_kernel, limits, pointers, extents)
             with ALTERNATIVES[micro_kernel.tails](kernel).around_tasks() as tails:
-                pieces = num_pieces(kernel)
-                with kernel.tasks(pieces) as task:
-                    _task(kernel, tails, task, pieces)
+                chunks = num_chunks(kernel)
+                with kernel.tasks(chunks) as task:
+                    _task(kernel, tails, task, chunks)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
 
 
-def num_pieces(kernel: Kernel) -> Any:
-    """Return how many tasks the rectangle of a core is cut into: `PIECES` or, where it has few tiles, one.
+def num_chunks(kernel: Kernel) -> Any:
+    """Return how many tasks the rectangle of a core is cut into: `CHUNKS` or, where it has few tiles, one.
 
-    Where a core comes late, or is shared with another program's thread, the others do the pieces that it has
+    Where a core comes late, or is shared with another program's thread, the others do the chunks that it has
     not begun. Lines under a window are kept from one batch index to the next: that is not cut.
     """
     if kernel.micro_kernel.window:
@@ -88,27 +88,27 @@ def num_pieces(kernel: Kernel) -> Any:
     bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
     tiles = ceildiv(kernel.rows, micro_kernel.rows, kernel.ops) * kernel.batch
     tiles = tiles * ceildiv(kernel.columns, micro_kernel.columns, kernel.ops)
-    fewest = kernel.limits.num_cores * PIECES * _TILES_OF_A_PIECE
-    return bind(tirx.Select(tiles >= fewest, i64(PIECES), i64(1)))
+    fewest = kernel.limits.num_cores * CHUNKS * _TILES_OF_A_CHUNK
+    return bind(tirx.Select(tiles >= fewest, i64(CHUNKS), i64(1)))
 
 
-def _most_parts(total: Any, pieces: Any, kernel: Kernel) -> Any:
-    """Return the largest divisor of `pieces`, a power of two up to `PIECES`, that is at most `total`."""
+def _most_parts(total: Any, chunks: Any, kernel: Kernel) -> Any:
+    """Return the largest divisor of `chunks`, a power of two up to `CHUNKS`, that is at most `total`."""
     parts, divisor = i64(1), 2
-    while divisor <= PIECES:
-        parts = tirx.Select(tirx.min(total, pieces) >= divisor, i64(divisor), parts)
+    while divisor <= CHUNKS:
+        parts = tirx.Select(tirx.min(total, chunks) >= divisor, i64(divisor), parts)
         divisor *= 2
     return kernel.ops.bind(parts)
 
 
-def _task(kernel: Kernel, tails: Tails, number: Any, pieces: Any) -> None:
-    """Emit one task: a piece of a core's rectangle of tiles.
+def _task(kernel: Kernel, tails: Tails, number: Any, chunks: Any) -> None:
+    """Emit one task: a chunk of a core's rectangle of tiles.
 
     The rectangle is cut between batch indices, then between blocks of rows, then, where no rows are copied
     first, between columns: each task does what the rectangle's loops would have done anyway.
     """
     bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
-    task, piece = bind(tirx.truncdiv(number, pieces)), bind(tirx.truncmod(number, pieces))
+    task, chunk = bind(tirx.truncdiv(number, chunks)), bind(tirx.truncmod(number, chunks))
     spilled = None
     if tails.spilled_vectors:
         spilled = small_buffer(micro_kernel.rows * tails.spilled_vectors * kernel.lanes)
@@ -135,17 +135,17 @@ def _task(kernel: Kernel, tails: Tails, number: Any, pieces: Any) -> None:
     # Lines are few, and shared by the tiles along them.
     num_blocks = i64(1) if micro_kernel.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
-    of_batches = _most_parts(batches[1] - batches[0], pieces, kernel)
-    of_blocks = _most_parts(num_blocks, tirx.truncdiv(pieces, of_batches), kernel)
+    of_batches = _most_parts(batches[1] - batches[0], chunks, kernel)
+    of_blocks = _most_parts(num_blocks, tirx.truncdiv(chunks, of_batches), kernel)
     of_columns = i64(1)
     if not copies_rows(kernel.problem, micro_kernel):
-        of_columns = bind(tirx.truncdiv(pieces, of_batches * of_blocks))
-    in_batch = bind(tirx.truncdiv(piece, of_columns * of_blocks))
-    in_block = bind(tirx.truncmod(tirx.truncdiv(piece, of_columns), of_blocks))
+        of_columns = bind(tirx.truncdiv(chunks, of_batches * of_blocks))
+    in_batch = bind(tirx.truncdiv(chunk, of_columns * of_blocks))
+    in_block = bind(tirx.truncmod(tirx.truncdiv(chunk, of_columns), of_blocks))
     low, high = kernel.part(batches[1] - batches[0], in_batch, of_batches)
     batches = bind(batches[0] + low), bind(batches[0] + tirx.Select(in_batch < of_batches, high, low))
     blocks = kernel.part(num_blocks, in_block, of_blocks)
-    low, high = kernel.part(columns[1] - columns[0], tirx.truncmod(piece, of_columns), of_columns)
+    low, high = kernel.part(columns[1] - columns[0], tirx.truncmod(chunk, of_columns), of_columns)
     columns = bind(columns[0] + low), bind(columns[0] + high)
     with ExitStack() as buffers:
         product, partial = _open_sources(kernel, tallest, buffers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from compiled import Compiled, make_problem
 
-from dietcode.search_space.cpu.limits import PIECES, MicroKernel
+from dietcode.search_space.cpu.limits import CHUNKS, MicroKernel
 from dietcode.target.cpu import CpuTarget
 
 LONG = 1100  # a reduction with which a block of rows that fits L2 is short
@@ -22,9 +22,9 @@ LONG = 1100  # a reduction with which a block of rows that fits L2 is short
         ("mk,nk->mn", {"k": LONG}, {"gather": True}, [(20, 700), (130, 220), (700, 90)]),
         ("mk,nk->mn", {"k": 70}, {"k_tile": 16, "tails": "partition"}, [(90, 300), (33, 1031)]),
         ("mk,nk->mn", {"k": 9}, {"tails": "global"}, [(90, 300), (33, 1031)]),
-        # Between batch indices, fewer and more than pieces.
+        # Between batch indices, fewer and more than chunks.
         ("bmk,bnk->bmn", {"k": 7, "b": 3}, {}, [(40, 300)]),
-        ("bmk,bnk->bmn", {"k": 7, "b": 2 * PIECES + 5}, {"tails": "partition"}, [(5, 37), (17, 90)]),
+        ("bmk,bnk->bmn", {"k": 7, "b": 2 * CHUNKS + 5}, {"tails": "partition"}, [(5, 37), (17, 90)]),
     ],
 )
 def test_every_element_is_computed(
