@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.figure import Figure
+from benchmarks.evidence.versions import generator
 from benchmarks.facts import device_name
 
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
@@ -15,6 +16,8 @@ system on this device: what the paper found, what is measured here, and why they
 device, commit, date and versions is beside each plot. Made by `make evidence`."""
 _DEVICES = """A device that is not listed was not measured. The paper's own device is a GPU; without one
 listed, nothing here says how the system does on GPUs."""
+
+EARLIER = "by an earlier code generator than today's"
 
 
 def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
@@ -86,10 +89,15 @@ def section(figure: Figure, found: dict[str, Any]) -> str:
             *lines,
             "",
             f"[Raw data]({figure.name}.json), commit {found['commit'] or 'not known'}, "
-            f"{found['date'] or 'day not known'}.",
+            f"{found['date'] or 'day not known'}{_age(found)}.",
             "",
         ]
     )
+
+
+def _age(found: dict[str, Any]) -> str:
+    today = generator("cuda_" if is_of_gpu(found) else "")
+    return "" if found["measured_with"]["generator"] == today else f", {EARLIER}"
 
 
 def draw(figure: Figure, data: dict[str, Any], path: Path) -> None:
