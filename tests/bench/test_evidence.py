@@ -143,7 +143,7 @@ def test_stale_results_are_found(results, scale, tmp_path):
 def test_committed_results_are_of_todays_code_or_say_that_they_are_not():
     """A device that is not there cannot be measured again: the page says which generator its figures are of.
 
-    Write the pages again with ``python -m benchmarks.evidence --pages``; where the device is, `make evidence`.
+    Write the pages again with ``python -m benchmarks.evidence --pages``; on the device, `make evidence`.
     """
     for line in stale(OUTPUT, Scale()):
         path, _, what = line.partition(": ")
