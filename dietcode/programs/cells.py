@@ -7,6 +7,7 @@ function within one that keeps its results (``functools.cache``, ``lru_cache``) 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 from collections.abc import Iterator
 
@@ -196,7 +197,7 @@ def {name}():
 """
         (look,) = ast.parse(text).body
         assert isinstance(look, ast.FunctionDef)  # as it is written
-        look.args = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0].args  # type: ignore[attr-defined]
+        look.args = copy.deepcopy(given)
         read = [ast.Name(one, ast.Load()) for one in names]
         key = read[0] if len(read) == 1 else ast.Tuple(list(read), ast.Load())
         computed = look.body[1]

@@ -138,15 +138,7 @@ def counted(items: Sequence[Any]) -> Dictionary:
 
 def commonest(own: Dictionary, many: int) -> list[Any]:
     """Return ``own.most_common(many)`` of a Counter: equal ones as they came."""
-    found: list[Any] = []
-    for at in range(len(own.dict_keys)):
-        place = len(found)
-        found.append((own.dict_keys[at], own.dict_values[at]))
-        while place > 0 and found[place - 1][1] < own.dict_values[at]:
-            found[place] = found[place - 1]
-            place = place - 1
-        found[place] = (own.dict_keys[at], own.dict_values[at])
-    return found[:many]
+    return all_by_number(own)[:many]
 
 
 def all_by_number(own: Dictionary) -> list[Any]:
