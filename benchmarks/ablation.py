@@ -1,4 +1,4 @@
-"""What each part of the search earns: full, without MetaSchedule, without mutation, without learning.
+"""What each part of the search earns: full, MetaSchedule always or never, without mutation, without learning.
 
     python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds full=5,no-learning=5] [--rounds 3]
         [--keep] [--runs 4]
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -35,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FACTS = "run.json"
 VARIANTS = {
     "full": Search(),
+    "always-metaschedule": Search(well_served=math.inf),
     "no-metaschedule": Search(metaschedule=False),
     "no-mutation": Search(mutation=False),
     "no-learning": Search(learning=False),

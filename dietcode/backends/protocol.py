@@ -144,6 +144,12 @@ class MeasuringDevice(Protocol):
     def describe(self, calibration: Facts) -> str:
         """Describe a calibration in one line."""
 
+    def full_gflops(self, calibration: Facts) -> float | None:
+        """Return what a search for T0 is worth running for: the reference kernel's GFLOP/s on full waves.
+
+        None where MetaSchedule runs whatever the first round reaches.
+        """
+
     def attach(self, calibration: Facts) -> None:
         """Prepare, once, to compare readings with those of the calibration."""
 

@@ -131,6 +131,8 @@ def _seed(seed: Mapping[str, Any] | None) -> str:
     tile = f"T0 = {seed['tile'][0]}x{seed['tile'][1]}"
     if seed.get("from_workload"):
         return f"{tile} of an earlier workload; {seed['reason']}"
+    if seed.get("reason"):
+        return f"{tile} of the space; {seed['reason']}"
     return f"{tile}, {seed['best_gflops']} GFLOP/s, {seed['trials']} trials of MetaSchedule"
 
 

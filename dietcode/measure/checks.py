@@ -40,6 +40,7 @@ def check_seed(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
         real(body["best_gflops"], "best_gflops", least=0.0)
     if body.get("from_workload") is not None:
         line(body["from_workload"], "from_workload")
+    if body.get("from_workload") is not None or "reason" in body:
         line(body["reason"], "reason")
 
 

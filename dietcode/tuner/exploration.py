@@ -23,7 +23,7 @@ from dietcode.tuner.events import Event, OnEvent
 from dietcode.tuner.finals import finalists, read_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
-from dietcode.tuner.seeding import Known, Seeding, starting_space
+from dietcode.tuner.seeding import Known, Seeding, secs_at_largest, starting_space
 from dietcode.tuner.trials import Trials
 from dietcode.workload.stops import CONVERGED, ENDS, EXHAUSTED, SECONDS, STALLED, TRIALS
 
@@ -106,9 +106,11 @@ class Exploration:
         if self._is_done(seeding):
             self._report_known(seeding)
         else:
+            self._calibrate()
             if not seeding.may_wait:
                 seeding.run()
-            self._calibrate()
+            elif self.records.rounds:  # an earlier run ended before it sought
+                seeding.after_first_round(self.records.rounds[-1])
             self._search(seeding, known)
         self._check_any_worked()
         measured = len(self.records.measurements) - before
@@ -135,7 +137,7 @@ class Exploration:
         trials = Trials(self.task, self.store, self.device, None)
         for number, measurement in enumerate(trials.measure(new, self._out_of_time), 1):
             self._report_measured(measurement, len(new) - number)
-        return [_longest(self.task.problem, known.get(kernel)) for kernel in kernels]
+        return [secs_at_largest(self.task.problem, known.get(kernel)) for kernel in kernels]
 
     def _is_done(self, seeding: Seeding) -> bool:
         """Whether an earlier run left nothing to gain or used up the trials of this one."""
@@ -303,11 +305,3 @@ def _describe(problem: AnyProblem, measurement: Measurement) -> str:
     if peak is None:
         return f"failed: {measurement.error}"
     return f"{peak:.0f} GFLOP/s" + (", pruned after its first wave" if measurement.pruned else "")
-
-
-def _longest(problem: AnyProblem, measurement: Measurement | None) -> float | None:
-    """Return the seconds at the point with the most FLOPs; None where it was not measured."""
-    if measurement is None or not measurement.usable:
-        return None
-    flops = [float(problem.flops(dict(point))) for point in measurement.points]
-    return measurement.secs[flops.index(max(flops))]

@@ -21,6 +21,9 @@ class Search:
         Drop a micro-kernel after its first wave where it could win nowhere.
     random_state : int
         Of the learned f_local.
+    well_served : float
+        MetaSchedule is not run where a micro-kernel of the first round reaches this share of the reference
+        kernel's rate at the largest instance; infinite: it always is.
     min_promise : float
         Mean gain in throughput, a fraction, that another round has to promise.
     least : int
@@ -33,5 +36,6 @@ class Search:
     learning: bool = True
     pruning: bool = True
     random_state: int = 0
+    well_served: float = 1.0
     min_promise: float = 0.005
     least: int = field(default=0, repr=False)

@@ -157,7 +157,7 @@ class Budget(SpecModel):
     Parameters
     ----------
     trials : int
-        Most candidates that are measured; one in four, at most 32, goes to the seed.
+        Most candidates that are measured; one in four, at most 32, goes to the seed where MetaSchedule runs.
     seconds : float
         Most seconds of measuring; the library is built from what was measured until then.
     """

@@ -32,7 +32,7 @@ def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list
     assert result.measured == 12  # a quarter of the trials went to the seed
     assert seeds == [4]
     stages = list(dict.fromkeys(event.stage for event in heard))
-    assert stages == ["seed", "calibrate", "measure", "select", "build", "verify"]
+    assert stages == ["calibrate", "measure", "seed", "select", "build", "verify"]
     assert set(stages) <= set(STAGES)
     lib = dietcode.load(tmp_path / "lib", num_threads=2)
     weights = np.random.default_rng(0).standard_normal((96, 32), dtype=np.float32)

@@ -113,8 +113,11 @@ class MeasuringCpu(MeasuringDevice):
             return None
         return recalibrate(self.measurer, self.reference, earlier) | self._bandwidth()
 
+    def full_gflops(self, calibration: Mapping[str, Any]) -> float:
+        return float(max(calibration["tile_gflops"]))
+
     def describe(self, calibration: Mapping[str, Any]) -> str:
-        cores, gflops = self.target.num_cores, max(calibration["tile_gflops"])
+        cores, gflops = self.target.num_cores, self.full_gflops(calibration)
         return f"κ = {calibration['kappa']:.2f} on {cores} cores, full waves {gflops:.0f} GFLOP/s"
 
     def attach(self, calibration: Mapping[str, Any]) -> None:
