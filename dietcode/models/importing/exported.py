@@ -131,8 +131,6 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
 
 def _decomposed(program: Any) -> Any:
     """Return the program for inference; operators without a rule are taken apart where PyTorch knows how."""
-    import torch
-
     if _stays_as_it_is(program):
         return program
     with warnings.catch_warnings():
