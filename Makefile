@@ -1,6 +1,7 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
-# make test-long  the same with every case: marked long or left out by sampled(keep=N), each store on both databases, more kills
+# make test-long  the same with what is marked long or left out by sampled(keep=N), each store on both databases, more kills;
+#                cases of three parameters or more of tests/search_space cover every two values, not every combination
 # make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
 # make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
 # make docs   the documentation as pages for a browser, in build/docs
@@ -53,8 +54,8 @@ test: $(STAMP) $(LAUNCHER)
 	$(MAKE) --no-print-directory -j2 lint pytest
 
 test-long: export DIETCODE_TEST_LONG = 1
-test-long: export DIETCODE_TEST_KILLS = 12
-test-long: export DIETCODE_TEST_EXAMPLES = 3
+test-long: export DIETCODE_TEST_KILLS = 8
+test-long: export DIETCODE_TEST_EXAMPLES = 2
 test-long: test
 
 pytest: $(STAMP) $(LAUNCHER)

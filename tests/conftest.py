@@ -56,7 +56,7 @@ _GROUPS = {
 _LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
 
 settings.register_profile("short", max_examples=30, deadline=None)
-settings.register_profile("long", max_examples=300, deadline=None)
+settings.register_profile("long", max_examples=100, deadline=None)
 settings.load_profile("long" if _LONG else "short")
 # Reasons that nobody can install away: rights, a kernel, a processor.
 _NOT_INSTALLED = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("models"))
 
 from torch.export import exported_program  # noqa: E402
 
-from dietcode.models.importing import decomposing  # noqa: E402
+from dietcode.models.importing import decomposing, exported  # noqa: E402
 
 KEYS = ("_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE")
 
@@ -53,6 +54,39 @@ def test_the_program_is_the_same(program: Any, names: tuple[str, ...]) -> None:
     assert [getattr(exported_program, name) for name in KEYS] == before
     x = torch.randn(10, 8)
     assert torch.equal(found.module()(x), right.module()(x))
+
+
+class TakenApart(torch.nn.Module):  # type: ignore[misc]
+    """Operators that are taken apart into others that are taken apart in turn."""
+
+    def forward(self, x: Any) -> Any:
+        apart = torch.nn.functional.huber_loss(x, x.flip(0), reduction="none")
+        return torch.logaddexp2(apart, torch.nn.functional.mish(x)).std(dim=1), torch.trace(x[:4, :4])
+
+
+def numbered(program: Any) -> str:
+    """Its nodes, called by their numbers: later passes call them anew."""
+    numbers = {node.name: number for number, node in enumerate(program.graph.nodes)}
+    return re.sub(r"(?<=[%(])[a-z]\w*", lambda name: str(numbers.get(name[0], name[0])), str(program.graph))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_pass_takes_apart_what_several_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.export.Dim("rows", min=4, max=50)
+    program = torch.export.export(TakenApart(), (torch.zeros(6, 8),), dynamic_shapes=({0: rows},))
+    right = exported._decomposed_step_by_step(program)
+    passes: list[int] = []
+
+    def counted(program: Any, table: Any) -> Any:
+        passes.append(len(table))
+        return decomposing.run_decompositions(program, table)
+
+    monkeypatch.setattr(exported, "run_decompositions", counted)
+    found = exported._decomposed(program)
+    assert len(passes) == 1
+    assert numbered(found) == numbered(right) != numbered(program)
+    exported._decomposed_step_by_step(program)
+    assert len(passes) > 3  # the first, and two at least
 
 
 class Seen:

@@ -305,6 +305,11 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         ],
         {"X": "mn", "Z": "mn"},
     ),
+    "narrow-rotary": (  # a row lies in one vector of any unit
+        {"R": {"rotate": "X", "axis": "d", "by": 4, "negate": True}, "Y": {"add": ["X", "R"]}},
+        ["Y"],
+        {"X": "bhtd"},
+    ),
 }
 
 
@@ -314,6 +319,7 @@ INTEGERS = ("at", "to", "long")
 FIXED = {
     "into-two": {"b": 2},
     "rotary": {"d": 16},
+    "narrow-rotary": {"d": 8},
     "interleaved-rotary": {"d": 44},
     "groups-of-channels": {"g": 3},
     "part-rotary": {"d": 44},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,28 +131,41 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
 
 def _decomposed(program: Any) -> Any:
     """Return the program for inference; operators without a rule are taken apart where PyTorch knows how."""
-    import torch
-
     if _stays_as_it_is(program):
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = run_decompositions(program, {})
-        # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
-        except (AssertionError, RuntimeError):
-            return program
-        table = torch.export.default_decompositions()
-        for _ in range(4):
-            unknown = {
-                node.target
-                for node in _calls(program)
-                if isinstance(node.target, torch._ops.OpOverload) and not _is_known(node.target)
-            }
-            own = {one: table[one] for one in unknown if one in table}
-            if not own:
-                break
-            program = run_decompositions(program, own)
+            return run_decompositions(program, _decompositions())
+        except Exception:  # of an operator's decomposition, too, that the program may do without
+            return _decomposed_step_by_step(program)
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    """Return those of all operators without a rule: one pass takes apart what others were taken apart to."""
+    import torch
+
+    table = torch.export.default_decompositions()
+    return {target: table[target] for target in table if not _is_known(target)}
+
+
+def _decomposed_step_by_step(program: Any) -> Any:
+    """Return what PyTorch makes of a program that it cannot take apart at once."""
+    import torch
+
+    try:
+        program = run_decompositions(program, {})
+    # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
+    except (AssertionError, RuntimeError):
+        return program
+    table = _decompositions()
+    for _ in range(4):
+        calls = {node.target for node in _calls(program)}
+        own = {one: table[one] for one in calls if isinstance(one, torch._ops.OpOverload) and one in table}
+        if not own:
+            break
+        program = run_decompositions(program, own)
     return program
 
 

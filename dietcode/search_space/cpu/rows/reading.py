@@ -141,7 +141,7 @@ class RowReader:
         lanes, shift, group = self.lanes, read.shift, read.within or self.columns
         column, whole = as_int64(column), self.columns - self.columns % group
         if lanes % group == 0 and whole == self.columns:  # groups lie in vectors
-            return turned(read, self._load(buffer, begin + column, mask), lanes)
+            return turned(read, self._load(buffer, begin + column, mask), lanes, group)
         left, right = begin + column + (group - shift), begin + column - shift
         if shift % lanes == 0 and group % lanes == 0 and whole == self.columns:
             # A vector comes from one of them.

@@ -10,16 +10,18 @@ from dietcode.search_space.rows.problem import RowRead
 from dietcode.search_space.vectors import const, named
 
 
-def turned(read: RowRead, value: Any, lanes: int) -> Any:
+def turned(read: RowRead, value: Any, lanes: int, within: int) -> Any:
     """Return a vector whose groups of columns, which lie in it as a whole, are shifted to the right.
 
     Parameters
     ----------
     read : RowRead
-        How far, within how many columns, and whether those that come around are negated.
+        How far, and whether those that come around are negated.
     value : float32 expression [lanes]
+    within : int
+        Columns of a group, which `lanes` is a multiple of.
     """
-    within, shift = read.within, read.shift
+    shift = read.shift
     begins = [lane - lane % within for lane in range(lanes)]
     sources = [begin + (lane - shift) % within for lane, begin in enumerate(begins)]
     value = named(tirx.Shuffle([named(value, lanes)], [tirx.IntImm("int32", k) for k in sources]), lanes)
