@@ -74,6 +74,22 @@ def import_less_of_tvm() -> None:
         sys.meta_path.insert(0, _FindLater)
 
 
+@contextlib.contextmanager
+def left_out(name: str) -> Iterator[None]:
+    """What is imported meanwhile for the first time finds no module of this name.
+
+    For a package that imports another where it is installed, and is asked for nothing that needs it.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment] # it cannot be imported
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def collect_seldom() -> None:
     """This process looks for garbage less often, which takes a tenth of the time of exports and imports.
 

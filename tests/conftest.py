@@ -15,9 +15,9 @@ from typing import Any
 
 import compile_cache
 import pytest
+from forked_workers import fork_workers
 from hypothesis import settings
 from skip_summary import say_skips
-from taking_turns import begin_elsewhere, say_collected
 from threadpoolctl import threadpool_limits
 
 from dietcode.lean import import_less_of_tvm
@@ -73,8 +73,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-durations", action="store_true", help=f"write {DURATIONS.name}")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    begin_elsewhere(config, HERE)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    fork_workers(config, specs)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -88,7 +89,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     And seldom: PyTorch's graphs, which tests make by the thousand, were looked through 2000 times in twenty
     seconds, which took four of them.
     """
-    say_collected(session.config)
     threadpool_limits(1, "blas")  # NumPy's threads wait awake, too, and products here are small
     gc.enable()
     gc.freeze()

@@ -147,3 +147,15 @@ def test_completion_shows_what_users_take() -> None:
     shown = dir(dietcode)
     assert {"load", "pull", "Structure", "Recursion", "program", "export", "nn"} <= set(shown)
     assert {"importlib", "Any", "TYPE_CHECKING"}.isdisjoint(shown)
+
+
+def test_logs_and_a_server_that_refuses_import_little() -> None:
+    """Rich is found again afterwards."""
+    code = """
+import sys
+from dietcode_server import logs, run
+print([name for name in ("rich", "fastapi", "sqlalchemy", "uvicorn") if name in sys.modules])
+import rich
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -108,14 +108,30 @@ def fit_towards(terms: FloatArray, secs: FloatArray, known: FloatArray) -> tuple
     """
     relative = terms / secs[:, None]
     pull = _STRENGTH * np.sqrt(np.mean(relative**2, axis=0))
+    num_points, num_terms = terms.shape
+    rows, wanted = np.zeros((num_points + num_terms, num_terms)), np.empty(num_points + num_terms)
+    np.fill_diagonal(rows[num_points:], pull)
+    wanted[num_points:] = pull * known
     weights = np.ones_like(secs)
     coefficients = known
     for _ in range(1 + _NUM_REWEIGHTINGS):
-        rows = np.vstack([relative * weights[:, None], np.diag(pull)])
+        np.multiply(relative, weights[:, None], out=rows[:num_points])
+        wanted[:num_points] = weights
         scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
-        wanted = np.concatenate([weights, pull * known])
         coefficients = nonnegative(rows / scale, wanted, coefficients * scale) / scale
         slower = 1.0 - relative @ coefficients
-        allowed = _TOLERATED * max(_LEAST_SPREAD, float(np.median(np.abs(slower))))
-        weights = np.sqrt(np.minimum(1.0, allowed / np.maximum(slower, 1e-30)))
-    return coefficients, float(np.median(np.abs(relative @ coefficients - 1.0)))
+        off = median(np.abs(slower))
+        allowed = _TOLERATED * max(_LEAST_SPREAD, off)
+        before, weights = weights, np.sqrt(np.minimum(1.0, allowed / np.maximum(slower, 1e-30)))
+        if np.array_equal(before, weights):  # it would be fitted again as it was
+            break
+    return coefficients, off
+
+
+def median(values: FloatArray) -> float:
+    """Return `numpy.median` of a few numbers, in a fifth of its time; NaN where one is."""
+    ordered = np.sort(values)
+    middle, is_odd = divmod(len(ordered), 2)
+    if np.isnan(ordered[-1]):
+        return float(ordered[-1])
+    return float(ordered[middle] if is_odd else 0.5 * (ordered[middle - 1] + ordered[middle]))

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-import structlog
+from dietcode.lean import left_out
+
+with left_out("rich"):  # structlog imports it for tracebacks with values, longer than all the rest of it
+    import structlog
 
 _PAUSE_SECS = 1.0
 _MOST_KINDS = 1000

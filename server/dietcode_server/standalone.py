@@ -16,15 +16,9 @@ from dietcode.workload.text import clip
 from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
-from dietcode_server.process import (
-    check_confined,
-    check_installed,
-    locked_folder,
-    make_crew,
-    no_sudden_end,
-    unconfined,
-)
+from dietcode_server.process import check_confined, make_crew, unconfined
 from dietcode_server.settings import DATABASE_NAME, Settings
+from dietcode_server.starting import check_installed, locked_folder, no_sudden_end
 from dietcode_server.store import runners
 from dietcode_server.store.database import Database
 

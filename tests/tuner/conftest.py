@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import make_spec
+from small_runs import contents, make_spec, write_contents
 
 from benchmarks.fake_children import FakeChildren, FakeSeedSearch
 from dietcode.library import build as build_module
@@ -15,11 +17,27 @@ from dietcode.library.parts import Parts
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.seed_search import SeedRequest
+from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec
 
 _compile = build_module.compile_code
 _compiled: dict[str, bytes] = {}
+
+
+@dataclass(frozen=True)
+class _FirstRun:
+    """A run on a fake device that nothing was known of, and what it wrote."""
+
+    children: FakeChildren
+    result: TuneResult
+    events: tuple[Event, ...]
+    seeds: tuple[int, ...]
+    cache: dict[str, bytes]
+    library: dict[str, bytes]
+
+
+_first_runs: dict[str, _FirstRun] = {}
 
 
 @pytest.fixture
@@ -63,6 +81,35 @@ def tuned(tmp_path: Path) -> Callable[..., tuple[FakeChildren, TuneResult]]:
     def run(spec: Spec | None = None, folder: str = "lib", **options: Any) -> tuple[FakeChildren, TuneResult]:
         children = options.pop("children", None) or FakeChildren()
         return children, tune(spec or make_spec(), tmp_path / folder, children=children, **options)
+
+    return run
+
+
+@pytest.fixture
+def tuned_first(tuned: Any, tmp_path: Path, own_cache: Path, seeds: list[int]) -> Callable[..., Any]:
+    """As `tuned` of children without faults where nothing is known: the first test that asks runs it.
+
+    Each has its records in its own cache, its library in its own folder, and hears its events.
+    """
+
+    def run(
+        spec: Spec | None = None, folder: str = "lib", on_event: OnEvent = silent
+    ) -> tuple[FakeChildren, TuneResult]:
+        assert not contents(own_cache) and not seeds
+        made_of = repr(spec or make_spec())
+        if made_of not in _first_runs:
+            heard: list[Event] = []
+            children, result = tuned(spec, folder, on_event=heard.append)
+            files = (contents(own_cache), contents(tmp_path / folder))
+            _first_runs[made_of] = _FirstRun(children, result, tuple(heard), tuple(seeds), *files)
+        else:
+            seeds.extend(_first_runs[made_of].seeds)
+            write_contents(own_cache, _first_runs[made_of].cache)
+            write_contents(tmp_path / folder, _first_runs[made_of].library)
+        found = _first_runs[made_of]
+        for event in found.events:
+            on_event(event)
+        return found.children, replace(found.result, report=copy.deepcopy(found.result.report))
 
     return run
 

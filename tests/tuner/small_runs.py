@@ -34,6 +34,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def write_contents(folder: Path, files: dict[str, bytes]) -> None:
+    """Write what `contents` returned into another folder."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 def records_file(cache: Path) -> Path:
     (path,) = cache.rglob("*.jsonl")
     return path

@@ -19,8 +19,8 @@ from dietcode.tuner.reselect import reselect
 from dietcode.workload.parse import spec_of
 
 
-def test_the_same_objective_gives_the_same_bytes(tuned: Any, tmp_path: Path) -> None:
-    _, first = tuned()
+def test_the_same_objective_gives_the_same_bytes(tuned: Any, tuned_first: Any, tmp_path: Path) -> None:
+    _, first = tuned_first()
     failing = first.report["micro_kernels"][0]["micro_kernel"]
     tuned(children=FakeChildren(faults={failing: Fault("time")}), force=True)
     children = FakeChildren()
@@ -30,8 +30,8 @@ def test_the_same_objective_gives_the_same_bytes(tuned: Any, tmp_path: Path) -> 
     assert [row["micro_kernel"] for row in result.report["space"]["failed"]] == [failing]
 
 
-def test_fewer_kernels_lose_more_and_the_library_is_right(tuned: Any, tmp_path: Path) -> None:
-    _, before = tuned(make_spec(objective={"binary_size": 0.0}))
+def test_fewer_kernels_lose_more_and_the_library_is_right(tuned_first: Any, tmp_path: Path) -> None:
+    _, before = tuned_first(make_spec(objective={"binary_size": 0.0}))
     after = reselect(tmp_path / "lib", {"max_kernels": 1}, tmp_path / "one", children=FakeChildren())
     assert len(before.report["selection"]["micro_kernels"]) > 1
     assert len(after.report["selection"]["micro_kernels"]) == 1
@@ -69,20 +69,20 @@ def test_operands_and_variables_keep_their_order(tuned: Any, tmp_path: Path) -> 
     ],
 )
 def test_an_objective_that_is_refused_writes_nothing(
-    tuned: Any,
+    tuned_first: Any,
     tmp_path: Path,
     changes: dict[str, Any],
     error: type[Exception],
     says: str,
 ) -> None:
-    tuned()
+    tuned_first()
     with pytest.raises(error, match=says) as caught:
         reselect(tmp_path / "lib", changes, tmp_path / "new", children=FakeChildren())
     assert "\n" not in str(caught.value) and not (tmp_path / "new").exists()
 
 
-def test_a_report_without_measurements_is_refused(tuned: Any, tmp_path: Path) -> None:
-    tuned()
+def test_a_report_without_measurements_is_refused(tuned_first: Any, tmp_path: Path) -> None:
+    tuned_first()
     report = json.loads((tmp_path / "lib" / "report.json").read_text())
     assert records_of(report).measurements
     del report["micro_kernels"][0]["secs"]

@@ -156,9 +156,9 @@ def test_without_learning_every_candidate_is_measured(own_cache: Path) -> None:
         assert mine["best_predicted_gflops"] > 0.9 * full["best_predicted_gflops"]
 
 
-def test_a_round_says_what_it_did_and_why_it_was_the_last(tuned: Any, own_cache: Path) -> None:
+def test_a_round_says_what_it_did_and_why_it_was_the_last(tuned_first: Any, own_cache: Path) -> None:
     heard: list[Event] = []
-    _, result = tuned(make_spec(budget=MANY), on_event=heard.append)
+    _, result = tuned_first(make_spec(budget=MANY), on_event=heard.append)
     rounds = result.report["rounds"]
     assert [decision["number"] for decision in rounds] == list(range(1, len(rounds) + 1))
     assert [decision["stop"] for decision in rounds[:-1]] == [None] * (len(rounds) - 1)
@@ -191,8 +191,8 @@ def test_pruned_micro_kernels_have_one_wave_and_are_in_no_choice(tuned: Any, tmp
     assert again.report["rounds"] == result.report["rounds"]
 
 
-def test_tails_are_tried_for_tiles_that_win_in_spite_of_padding(tuned: Any) -> None:
-    _, result = tuned(make_spec(budget=MANY))
+def test_tails_are_tried_for_tiles_that_win_in_spite_of_padding(tuned_first: Any) -> None:
+    _, result = tuned_first(make_spec(budget=MANY))
     tails = [
         k for decision in result.report["rounds"] for k in decision["added"] if k["provenance"] == "tails"
     ]
@@ -217,8 +217,8 @@ def second(**changes: Any) -> Any:
     return make_spec(name="second", dims={"m": "3*T", "n": 192, "k": 32}, budget=MANY, **changes)
 
 
-def test_a_second_workload_goes_without_metaschedule(tuned: Any, seeds: list[int]) -> None:
-    _, first = tuned(make_spec(budget=MANY))
+def test_a_second_workload_goes_without_metaschedule(tuned: Any, tuned_first: Any, seeds: list[int]) -> None:
+    _, first = tuned_first(make_spec(budget=MANY))
     heard: list[Event] = []
     _, result = tuned(second(), folder="second", on_event=heard.append)
     assert len(seeds) == 1, "MetaSchedule ran for the first workload alone"
@@ -233,8 +233,10 @@ def test_a_second_workload_goes_without_metaschedule(tuned: Any, seeds: list[int
     assert any(e.stage == "seed" and "an earlier workload" in e.message for e in heard)
 
 
-def test_where_earlier_workloads_mislead_metaschedule_runs(tuned: Any, seeds: list[int]) -> None:
-    tuned(make_spec(budget=MANY))
+def test_where_earlier_workloads_mislead_metaschedule_runs(
+    tuned: Any, tuned_first: Any, seeds: list[int]
+) -> None:
+    tuned_first(make_spec(budget=MANY))
     changed = slower(lambda kernel: 4.0 if kernel.rows > 4 else 1.0)
     result = make_library(second(), children=changed, search=Search(well_served=math.inf))
     assert len(seeds) == 2
@@ -244,17 +246,19 @@ def test_where_earlier_workloads_mislead_metaschedule_runs(tuned: Any, seeds: li
 
 @pytest.mark.long
 def test_a_damaged_file_of_another_workload_costs_nothing(
-    tuned: Any, own_cache: Path, seeds: list[int]
+    tuned: Any, tuned_first: Any, own_cache: Path, seeds: list[int]
 ) -> None:
-    tuned()
+    tuned_first()
     records_file(own_cache).write_text("not records\n")
     _, result = tuned(second(), folder="second")
     assert result.report["seed"]["trials"] > 0
     assert len(seeds) == 2
 
 
-def test_records_of_before_the_search_had_rounds_are_gone_on_with(tuned: Any, own_cache: Path) -> None:
-    tuned()
+def test_records_of_before_the_search_had_rounds_are_gone_on_with(
+    tuned: Any, tuned_first: Any, own_cache: Path
+) -> None:
+    tuned_first()
     path = records_file(own_cache)
     old = read_records(path)
     old.rounds, old.problem = [], None
@@ -266,9 +270,9 @@ def test_records_of_before_the_search_had_rounds_are_gone_on_with(tuned: Any, ow
 
 @pytest.mark.usefixtures("compiled_each_time")
 def test_the_same_records_give_the_same_bytes_after_a_search_that_converged(
-    tuned: Any, tmp_path: Path
+    tuned: Any, tuned_first: Any, tmp_path: Path
 ) -> None:
-    tuned(make_spec(budget=MANY))
+    tuned_first(make_spec(budget=MANY))
     children, result = tuned(make_spec(budget=MANY), folder="again")
     assert (children.timed, result.measured) == ([], 0)
     assert contents(tmp_path / "lib") == contents(tmp_path / "again")
@@ -353,8 +357,10 @@ def test_space_grows_for_a_badly_served_shape_behind_well_served_heavy_ones(own_
 
 
 @pytest.mark.long
-def test_force_takes_nothing_over_from_other_workloads(tuned: Any, seeds: list[int]) -> None:
-    tuned(make_spec(budget=MANY))
+def test_force_takes_nothing_over_from_other_workloads(
+    tuned: Any, tuned_first: Any, seeds: list[int]
+) -> None:
+    tuned_first(make_spec(budget=MANY))
     _, result = tuned(second(), folder="second", force=True)
     assert "from_workload" not in result.report["calibration"]
     assert result.report["seed"]["trials"] > 0
@@ -362,8 +368,8 @@ def test_force_takes_nothing_over_from_other_workloads(tuned: Any, seeds: list[i
 
 
 @pytest.mark.long
-def test_a_copied_calibration_is_not_copied_again(tuned: Any, own_cache: Path) -> None:
-    _, first = tuned(make_spec(budget=MANY))
+def test_a_copied_calibration_is_not_copied_again(tuned: Any, tuned_first: Any, own_cache: Path) -> None:
+    _, first = tuned_first(make_spec(budget=MANY))
     _, other = tuned(second(), folder="second")
     assert other.report["calibration"]["from_workload"] == first.report["workload_digest"]
     third = make_spec(name="third", dims={"m": "3*T", "n": 128, "k": 32}, budget=MANY)

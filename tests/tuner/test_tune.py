@@ -23,9 +23,9 @@ from dietcode.workload.parse import spec_from_data
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:
+def test_the_folder_is_a_working_library(tuned_first: Any, tmp_path: Path, seeds: list[int]) -> None:
     heard: list[Event] = []
-    _, result = tuned(on_event=heard.append)
+    _, result = tuned_first(on_event=heard.append)
     names = {name.partition("/")[0] for name in contents(tmp_path / "lib")}
     assert names == {"manifest.json", "dispatch.json", "library.so", "report.json"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lib"], "nothing is left beside it"
@@ -45,9 +45,9 @@ def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list
 
 @pytest.mark.usefixtures("compiled_each_time")
 def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
-    tuned: Any, tmp_path: Path, seeds: list[int]
+    tuned: Any, tuned_first: Any, tmp_path: Path, seeds: list[int]
 ) -> None:
-    tuned()
+    tuned_first()
     again, result = tuned(folder="again")
     assert (again.timed, again.built, result.measured) == ([], [], 0)
     assert again.num_calls["time"] == 0
@@ -56,8 +56,10 @@ def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
 
 
 @pytest.mark.usefixtures("compiled_each_time")
-def test_records_alone_give_the_same_bytes(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
-    tuned()
+def test_records_alone_give_the_same_bytes(
+    tuned: Any, tuned_first: Any, tmp_path: Path, own_cache: Path
+) -> None:
+    tuned_first()
     kept = tmp_path / "kept.jsonl"
     kept.write_bytes(records_file(own_cache).read_bytes())
     for folder in ("one", "two"):
@@ -82,8 +84,8 @@ def test_an_interrupted_run_loses_nothing(tuned: Any, tmp_path: Path, own_cache:
     assert len(complete.measurements) == 12
 
 
-def test_force_measures_again(tuned: Any, seeds: list[int]) -> None:
-    tuned()
+def test_force_measures_again(tuned: Any, tuned_first: Any, seeds: list[int]) -> None:
+    tuned_first()
     children, result = tuned(force=True)
     assert result.measured == 12
     assert len(set(children.timed)) == 12
@@ -124,8 +126,8 @@ def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("stage", ["build", "check", "time"])
-def test_failures_cost_their_candidate_alone(stage: Any, tuned: Any) -> None:
-    names = sorted(set(tuned(folder="first")[0].timed))
+def test_failures_cost_their_candidate_alone(stage: Any, tuned: Any, tuned_first: Any) -> None:
+    names = sorted(set(tuned_first(folder="first")[0].timed))
     faults = {names[0]: Fault(stage, "crash"), names[1]: Fault(stage, "hang")}
     _, result = tuned(children=FakeChildren(faults=faults), force=True)
     failed = {entry["micro_kernel"]: entry["error"] for entry in result.report["space"]["failed"]}
@@ -182,16 +184,16 @@ def test_a_bad_folder_is_refused_before_measuring(
     assert contents(tmp_path) == before
 
 
-def test_an_older_library_is_replaced(tuned: Any, tmp_path: Path) -> None:
-    tuned()
+def test_an_older_library_is_replaced(tuned: Any, tuned_first: Any, tmp_path: Path) -> None:
+    tuned_first()
     tuned(make_spec(objective={"max_kernels": 1}))
     report = json.loads((tmp_path / "lib" / "report.json").read_text())
     assert len(report["selection"]["micro_kernels"]) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["lib"]
 
 
-def test_caps_of_the_objective(tuned: Any) -> None:
-    _, free = tuned(make_spec(objective={"binary_size": 0.0}), folder="free")
+def test_caps_of_the_objective(tuned: Any, tuned_first: Any) -> None:
+    _, free = tuned_first(make_spec(objective={"binary_size": 0.0}), folder="free")
     for max_kernels in (1, 2):
         _, result = tuned(make_spec(objective={"binary_size": 0.0, "max_kernels": max_kernels}))
         assert len(result.report["selection"]["micro_kernels"]) <= max_kernels
@@ -200,8 +202,8 @@ def test_caps_of_the_objective(tuned: Any) -> None:
         tuned(make_spec(objective={"max_bytes": 1}))
 
 
-def test_others_records_are_refused(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
-    tuned()
+def test_others_records_are_refused(tuned: Any, tuned_first: Any, tmp_path: Path, own_cache: Path) -> None:
+    tuned_first()
     kept = records_file(own_cache)
     with pytest.raises(RecordsError, match="another workload"):
         tuned(make_spec(dims={"m": "3*T", "n": 97, "k": 32}), folder="other", records=kept)
@@ -213,9 +215,9 @@ def test_others_records_are_refused(tuned: Any, tmp_path: Path, own_cache: Path)
 
 
 def test_records_of_a_machine_without_a_target_are_refused(
-    tuned: Any, tmp_path: Path, own_cache: Path
+    tuned: Any, tuned_first: Any, tmp_path: Path, own_cache: Path
 ) -> None:
-    tuned()
+    tuned_first()
     header, rest = records_file(own_cache).read_text().split("\n", 1)
     spoilt = json.loads(header)
     del spoilt["device"]["target"]["mcpu"]
