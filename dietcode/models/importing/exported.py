@@ -26,11 +26,13 @@ from dietcode.models.importing import (  # noqa: F401 - rules
     layout,
     pointwise,
     pooling,
+    recurrent,
     reduced,
     resizing,
     scattering,
     special,
     strides,
+    triangles,
 )
 from dietcode.models.importing.complex_numbers import (
     ComplexPair,
