@@ -105,7 +105,7 @@ def row_lengths(packed: Any) -> Any:
 
 
 def pack(input: Any, lengths: Any, batch_first: bool) -> tuple[Any, Any]:
-    """Return what stands for a packed sequence in an export: padded rows [l, b, …], and the rows of each step.
+    """Return what stands for a packed sequence in an export: padded rows [l, b, …], and each step's rows.
 
     In the place of PyTorch's own function, which lets each step follow the one before it without padding, in
     as many rows as values say.

@@ -1,4 +1,4 @@
-"""Convolutions with as many groups as a batch has images, each with weights of its own: products of windows."""
+"""Convolutions with as many groups as a batch has images, each with its own weights: products of windows."""
 
 from __future__ import annotations
 

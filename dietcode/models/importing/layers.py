@@ -285,7 +285,7 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     else:
         pads = pairs([0] if a["padding"] == "valid" else a["padding"], rank)
     operands = () if bias is None else (bias,)
-    options = {"strides": each(a["stride"], rank), "dilation": dilation, "pads": pads}
+    options: dict[str, Any] = {"strides": each(a["stride"], rank), "dilation": dilation, "pads": pads}
     if isinstance(a["groups"], int):
         result = m.add("conv", x, w, *operands, **options, groups=a["groups"])
     else:

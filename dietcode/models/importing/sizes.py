@@ -167,7 +167,7 @@ def _relation(m: Importer, expression: Any) -> None:
 
 
 def _is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
-    """Whether a relation says of an extent that it is neither 0 nor 1: alone, or as a factor, as ``w < h*w``."""
+    """Whether a relation says that an extent is neither 0 nor 1: alone, or as a factor, as ``w < h*w``."""
     if kind in ("LessThan", "StrictLessThan"):
         kind, left, right = kind.replace("Less", "Greater"), right, left
     least = {"GreaterThan": 2, "StrictGreaterThan": 1}.get(kind)

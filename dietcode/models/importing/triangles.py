@@ -22,8 +22,8 @@ def _triangle(m: Importer, a: Mapping[str, Any], fake: Any, side: str) -> Import
     queries = m.reshape(m.add("arange", start=last, stop=last + rows), (rows, ONE))
     is_below = m.add("less_equal", m.add("arange", stop=columns), queries)
     filled = m.producer(x)
-    if type_.dtype == "bool" and type_.rank == 2 and filled is not None and filled.operator == "full":
-        if filled.attributes["value"]:  # the mask itself, which attention knows
-            return is_below if side == "lower" else m.add("not", is_below)
+    value = None if filled is None or filled.operator != "full" else filled.attributes["value"]
+    if value and type_.dtype == "bool" and type_.rank == 2:  # a mask, which attention knows
+        return is_below if side == "lower" else m.add("not", is_below)
     pair = (x, 0) if side == "lower" else (0, x)
     return m.add("where", is_below, *pair, dtype=type_.dtype)

@@ -2,8 +2,8 @@
 
 ``rewriter`` how a graph is written anew, ``patterns`` and ``activations`` functions put together again,
 ``dense`` products with weights, ``convolutions`` scales folded and channels put last, ``group_norms`` norms
-of these, ``transposition`` transposes moved to where they cost nothing, ``causal`` masks that hide what comes later, ``tables`` and
-``sharing`` what follows from shapes alone.
+of these, ``transposition`` transposes moved to where they cost nothing, ``causal`` masks that hide what comes
+later, ``tables`` and ``sharing`` what follows from shapes alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions put together that models spell out: SiLU, GELU, inverse roots; and others taken apart for kernels."""
+"""Functions put together that models spell out, as SiLU and GELU; and others taken apart for kernels."""
 
 from __future__ import annotations
 
