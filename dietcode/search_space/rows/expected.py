@@ -47,8 +47,8 @@ class ExpectedRows:
         Returns
         -------
         float
-            NaN where any of an output is NaN, also outside the sample; or, where some of the right outputs are,
-            where those that are NaN are others.
+            NaN where any of an output is NaN, also outside the sample; where some of the right ones are, NaN
+            where others are.
         """
         worst = 0.0
         for name, output in zip(self.problem.outputs, outputs, strict=True):
