@@ -16,10 +16,12 @@ POINTWISE = frozenset(
     {
         *("add", "sub", "mul", "div", "maximum", "minimum", "clip", "neg", "abs", "square", "sqrt", "rsqrt"),
         *("exp", "tanh", "sigmoid", "relu", "silu", "gelu", "log", "sin", "cos", "floor", "ceil", "round"),
+        *("less", "less_equal"),  # whose results are 0 and 1 in float32
     }
 )
 MOVING = frozenset({"rotate"})  # reads other elements of the row, of a tensor alone
-ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", "sum", "mean", "max"})
+REDUCTIONS = frozenset({"sum", "mean", "max", "min"})
+ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", *REDUCTIONS})
 _ROW_LETTERS = "mbhqtuvw"
 _DEPTH_LETTERS = "kcdeijlopqrs"
 _TABLE_LETTERS = "TUVWRS"  # beside products, whose depths have other letters
@@ -52,9 +54,9 @@ class _Axes:
     Attributes
     ----------
     groups : list of list of int
-        Axes of the full shape, outer first; the last group holds the columns.
+        Axes of the full shape, outer first; one group holds the columns, mostly the last.
     letters : list of str
-        An index for each group.
+        An index for each group; ``n`` for the columns.
     full : tuple of Extent
     """
 
@@ -78,24 +80,26 @@ def _presence(shape: Sequence[Extent], full: Sequence[Extent]) -> tuple[bool, ..
 
 
 def _merged(
-    full: Sequence[Extent], presences: Iterable[tuple[bool, ...]], num_columns: int
+    full: Sequence[Extent], presences: Iterable[tuple[bool, ...]], columns: Sequence[int]
 ) -> list[list[int]]:
-    """Return groups of neighbouring axes; the last `num_columns` axes are one group of their own."""
+    """Return groups of neighbouring axes; the columns are one group of their own."""
     known = list(presences)
-    rows = len(full) - num_columns
     groups: list[list[int]] = []
-    for axis in range(rows):
+    for axis in range(len(full)):
+        if axis in columns:
+            if axis == columns[0]:
+                groups.append(list(columns))
+            continue
         if full[axis] == ONE:
             continue
-        alike = groups and all(one[axis] == one[groups[-1][-1]] for one in known)
-        if alike:
+        alike = groups and groups[-1] != list(columns)
+        if alike and all(one[axis] == one[groups[-1][-1]] for one in known):
             groups[-1].append(axis)
         else:
             groups.append([axis])
-    columns = list(range(rows, len(full)))
     if any(len({one[axis] for axis in columns}) > 1 for one in known):
         raise _NotABlockError
-    return [*groups, columns]
+    return groups
 
 
 def block_call(
@@ -128,6 +132,8 @@ class _Block:
         self._gates = gates_of(graph, nodes, outputs) if self._products else {}
         self._rows_alone = self._read_as_rows()
         self._full = self._full_shape()
+        self._columns = self._find_columns()
+        self._flat = self._flat_values()
         self._axes = self._find_axes()
         self._tensors: dict[str, dict[str, Any]] = {}
         self._arguments: dict[str, Argument] = {}
@@ -152,33 +158,39 @@ class _Block:
             found -= set(node.tensors[1 if node in self._products else 0 :])
         return found
 
-    def _num_columns(self) -> int:
-        """Return how many last axes reductions and norms go along, and rows of tables have: all the same."""
-        counts = {self._last_axes(node) for node in self._nodes if node.operator in ALONG_ROW}
+    def _find_columns(self) -> list[int]:
+        """Return the axes that reductions and norms go along, and rows of tables have: all the same."""
+        found = {self._own_columns(node) for node in self._nodes if node.operator in ALONG_ROW}
         for node in self._nodes:
             if node.operator == "take" and node.result not in self._rows_alone:
-                counts.add(max(1, len(self._shape(str(node.operands[0]))) - 1))
-        if len(counts) > 1:
+                count = max(1, len(self._shape(str(node.operands[0]))) - 1)
+                found.add(tuple(range(-count, 0)))
+        if len(found) > 1:
             raise _NotABlockError
-        return counts.pop() if counts else 1
+        columns = found.pop() if found else (-1,)
+        if self._products and columns != (-1,):  # a product's columns are one axis, the last
+            raise _NotABlockError
+        if columns[-1] != -1 and any(node.operator in MOVING for node in self._nodes):
+            raise _NotABlockError
+        return [axis + len(self._full) for axis in columns]
 
-    def _last_axes(self, node: Node) -> int:
+    def _own_columns(self, node: Node) -> tuple[int, ...]:
+        """Return the axes that a node goes along, from the end: next to each other."""
         rank = len(self._shape(str(node.operands[0])))
         if node.operator in ("layernorm", "rmsnorm"):
-            return int(node.attributes["num_axes"])
+            return tuple(range(-int(node.attributes["num_axes"]), 0))
         given = (
             node.attributes["axes"] or range(rank)
             if "axes" in node.attributes
             else (node.attributes["axis"],)
         )
-        axes = sorted(axis % rank for axis in given)
-        if axes != list(range(rank - len(axes), rank)):
+        axes = tuple(sorted(axis % rank - rank for axis in given))
+        if axes != tuple(range(axes[0], axes[0] + len(axes))) or (axes[-1] != -1 and rank != len(self._full)):
             raise _NotABlockError
-        return len(axes)
+        return axes
 
     def _find_axes(self) -> _Axes:
-        full = self._full
-        presences = []
+        full, presences = self._full, []
         for node in self._nodes:
             if node in self._products:
                 rows = self._shape(str(node.operands[0]))[:-1]
@@ -192,27 +204,43 @@ class _Block:
                 continue
             for operand in node.tensors:
                 if operand not in self._inside or self._is_reduced(operand):
-                    presences.append(self._presence_of(operand))
-        num_columns = self._num_columns()
-        if self._products and num_columns > 1:  # a product's columns are one axis
-            raise _NotABlockError
-        groups = _merged(full, presences, num_columns)
-        letters = [*_ROW_LETTERS[: len(groups) - 1], "n"]
+                    presences.append(self._presence_of(operand, node))
+        groups = _merged(full, presences, self._columns)
         if len(groups) > len(_ROW_LETTERS):
             raise _NotABlockError
+        rows_letters = iter(_ROW_LETTERS)
+        letters = ["n" if own == self._columns else next(rows_letters) for own in groups]
         return _Axes(groups, letters, full)
 
     def _is_reduced(self, name: str) -> bool:
         node = self._inside.get(name)
-        return node is not None and node.operator in ("sum", "mean", "max")
+        return node is not None and node.operator in REDUCTIONS
 
-    def _presence_of(self, name: str) -> tuple[bool, ...]:
-        node = self._inside.get(name)
-        shape = self._shape(name)
-        if node is not None and self._is_reduced(name) and not node.attributes["keep"]:
-            if len(shape) != len(self._full) - self._num_columns():
+    def _flat_values(self) -> set[str]:
+        """Return the values without axes of the columns, as they follow from reductions that keep none."""
+        found: set[str] = set()
+        for node in self._nodes:
+            if node in self._products or node.operator in ("take", "slice"):
+                continue
+            reads = not found.isdisjoint(node.tensors)
+            if reads and node.operator in ALONG_ROW | MOVING:
                 raise _NotABlockError
-            shape = shape + (ONE,) * self._num_columns()
+            if reads and any(one in self._inside and one not in found for one in node.tensors):
+                raise _NotABlockError
+            if reads or (node.operator in REDUCTIONS and not node.attributes["keep"]):
+                found.add(node.result)
+        return found
+
+    def _presence_of(self, name: str, reader: Node | None = None) -> tuple[bool, ...]:
+        """Return which axes of the full shape a value has, as a node reads it that may have no columns."""
+        shape = self._shape(name)
+        reads_flat = reader is not None and reader.operator not in REDUCTIONS and reader.result in self._flat
+        if reads_flat or name in self._flat:
+            rank, first = len(self._full) - len(self._columns), self._columns[0]
+            if len(shape) > rank:
+                raise _NotABlockError
+            padded = (ONE,) * (rank - len(shape)) + shape
+            shape = (*padded[:first], *(ONE for _ in self._columns), *padded[first:])
         return _presence(shape, self._full)
 
     def call(self) -> KernelCall:
@@ -228,9 +256,8 @@ class _Block:
         return KernelCall({"block": block}, self._tensors, dims, self._arguments, results, self._num_flops())
 
     def _output_shape(self, name: str) -> tuple[Extent, ...]:
-        extents = [self._dims[letter] for letter in self._axes.letters]
-        present = self._presence_of(name)[-1] and not self._lacks_columns(name)
-        return tuple(extents if present else extents[:-1])
+        present = self._presence_of(name)[self._columns[0]] and not self._lacks_columns(name)
+        return tuple(self._dims[letter] for letter in self._axes.letters if present or letter != "n")
 
     def _lacks_columns(self, name: str) -> bool:
         """Whether a value follows from reductions alone, which shapes do not say of rows of one element."""
@@ -257,7 +284,7 @@ class _Block:
         elif node.operator == "slice":
             self._body[name] = self._gate(node)
         else:
-            operands = [self._operand(operand) for operand in node.operands]
+            operands = [self._operand(operand, node) for operand in node.operands]
             self._body[name] = {node.operator: operands, **self._attributes(node)}
         self._names[node.result] = name
 
@@ -304,7 +331,7 @@ class _Block:
             given["axis"] = "n"
         return {key: value for key, value in given.items() if value is not None}
 
-    def _operand(self, operand: Value) -> Any:
+    def _operand(self, operand: Value, node: Node) -> Any:
         if operand is None or isinstance(operand, bool):
             raise _NotABlockError
         if not isinstance(operand, str):
@@ -313,7 +340,7 @@ class _Block:
             return float(operand)
         if operand in self._names:
             return self._names[operand]
-        presence = self._presence_of(operand)
+        presence = self._presence_of(operand, node)
         letters = self._letters(presence)
         if not letters:
             raise _NotABlockError

@@ -32,9 +32,9 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, ``torch.cdist`` takes any number of rows, fused attention is taken apart and takes a scale that
-    follows from sizes, and the program remembers the names of its `Dim`s. The module itself, and the names in
-    its ``state_dict``, stay as they are.
+    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows and ``affine_grid`` any
+    sizes, fused attention is taken apart and takes a scale that follows from sizes, and the program remembers
+    the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are.
 
     Parameters
     ----------
@@ -168,19 +168,41 @@ def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
+def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
+    """Return what ``torch.nn.functional.affine_grid`` does, whose own operator makes sizes constant."""
+    import torch
+
+    spatial = size[2:]
+    axes = []
+    for number, extent in enumerate(spatial):
+        steps = 2 * torch.arange(extent, dtype=theta.dtype) + (1 - extent)
+        positions = steps / (torch.sym_max(extent - 1, 1) if align_corners else extent)
+        axes.append(
+            positions.reshape([-1 if k == number else 1 for k in range(len(spatial))]).expand(spatial)
+        )
+    grid = torch.stack([*axes[::-1], torch.ones_like(axes[0])], -1)
+    found = grid.reshape(1, -1, len(spatial) + 1) @ theta.transpose(1, 2)
+    return found.reshape(theta.shape[0], *spatial, len(spatial))
+
+
 @contextmanager
 def _replaced(module: Any) -> Iterator[None]:
     """Let layers of a module do what can be exported, for as long as this lasts."""
     import torch
     from torch.nn.modules import transformer
 
-    from dietcode.models.recurrent_operator import CELLS, replaced_forward
+    from dietcode.models.recurrent_operator import CELLS, pack, pad, replaced_forward
 
     changed = []
     fused, distances = torch.backends.mha.get_fastpath_enabled(), torch.cdist
     looks_at_mask = getattr(transformer, "_detect_is_causal_mask", None)
     validates = torch.distributions.Distribution._validate_args
+    functions = torch.nn.functional
+    affine_grid = functions.affine_grid
+    packing = torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence
     try:
+        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = pack, pad
+        functions.affine_grid = _affine_grid
         # It looks at a mask's values; without it the mask is applied as it is.
         torch.cdist = _distances(torch.cdist)
         torch.distributions.Distribution.set_default_validate_args(False)  # it looks at values, too
@@ -197,7 +219,8 @@ def _replaced(module: Any) -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
-        torch.cdist = distances
+        torch.cdist, functions.affine_grid = distances, affine_grid
+        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = packing
         torch.distributions.Distribution.set_default_validate_args(validates)
         transformer._detect_is_causal_mask = looks_at_mask
         for layer in changed:

@@ -27,13 +27,12 @@ from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
 from dietcode.models.recurrent_calls import recurrence_call
 from dietcode.models.reduction_calls import REDUCTIONS, folded_functions, reduction_call
-from dietcode.models.units import Unit, Units
+from dietcode.models.units import HOST_ELEMENTS, Unit, Units
 from dietcode.models.window_calls import TO_LAST, convolution_call, folded_transpose, pooling_call
 from dietcode.workload.parse import spec_from_data
 
 _MAX_PRODUCTS = 4  # accumulators of more do not fit the registers
 _MAX_NODES = 24
-_HOST_ELEMENTS = 1 << 15  # up to so many, NumPy's functions of elements are not worth a library
 
 
 def constants_of(graph: Graph) -> set[str]:
@@ -105,6 +104,13 @@ class _Grouping:
 
     def _reduction(self, node: Node) -> None:
         """Reduce over axes that others follow; what goes along rows is for their blocks."""
+        rank = self._graph.types[str(node.operands[0])].rank
+        axes = [axis % rank for axis in node.attributes["axes"] or range(rank)]
+        if rank - 1 in axes:
+            return
+        unit = self._grown_rows(node)
+        if unit is not None and len(unit.nodes) > 1:
+            return
         nodes = folded_functions(self._graph, node, self._consumers)
         if not all(self._is_open(one) and self._is_float32(one) for one in nodes):
             nodes = [node]
@@ -229,14 +235,17 @@ class _Grouping:
             name = inner[0]
 
     def _grow_rows(self, node: Node) -> None:
-        """Begin a block of rows, with the functions that it reads and that read it."""
+        self._grown_rows(node)
+
+    def _grown_rows(self, node: Node) -> Unit | None:
+        """Begin a block of rows, with the functions that it reads and that read it; None for no block."""
         most = self._graph.types[node.result].num_elements.bounds(self._graph.ranges)[1]
-        if node.operator in POINTWISE and most <= _HOST_ELEMENTS:
-            return
+        if node.operator in POINTWISE and most <= HOST_ELEMENTS:
+            return None
         unit = self._units.of_value[node.result]
         unit.call = self._call_of([unit])
         if unit.call is None:
-            return
+            return None
         allowed = POINTWISE | ALONG_ROW
         unit = self._extend(unit, lambda one: one.operator in allowed)
         refused: set[str] = set()
@@ -262,7 +271,7 @@ class _Grouping:
                     break
                 refused.add(name)
             if joined is None:
-                break
+                return unit
 
 
 def is_valid(call: KernelCall, graph: Graph) -> bool:

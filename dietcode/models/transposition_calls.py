@@ -8,9 +8,9 @@ from __future__ import annotations
 from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Graph, Node
 from dietcode.models.kernel_call import Argument, KernelCall
+from dietcode.models.units import HOST_ELEMENTS
 
 _LETTERS = "bhqtuvwn"
-_HOST_ELEMENTS = 1 << 15  # up to so many, NumPy's copy is not worth a library
 
 
 def transposition_call(graph: Graph, node: Node, result: str) -> KernelCall | None:
@@ -26,7 +26,7 @@ def transposition_call(graph: Graph, node: Node, result: str) -> KernelCall | No
     x = str(node.operands[0])
     shape = graph.types[x].shape
     most = product_of(shape).bounds(graph.ranges)[1]
-    if graph.types[x].dtype != "float32" or most <= _HOST_ELEMENTS:
+    if graph.types[x].dtype != "float32" or most <= HOST_ELEMENTS:
         return None
     groups = _kept_together(shape, [int(axis) for axis in node.attributes["axes"]])
     if not 1 < len(groups) <= len(_LETTERS) or groups[-1][-1] == max(axes[-1] for axes in groups):

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from dietcode.graph.graph import CHECKS, Graph, Node
 from dietcode.models.kernel_call import KernelCall, RepeatedCall
 
+HOST_ELEMENTS = 1 << 15
+"""Up to so many, NumPy's functions and copies are not worth a library."""
+
 
 @dataclass
 class Unit:

@@ -20,6 +20,9 @@ from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 
 _DTYPE = "float32"
+_ABOVE_ZERO = frozenset({"sqrt", "rsqrt", "log"})
+_NEVER_BELOW_ZERO = frozenset({"abs", "square", "exp", "sigmoid", "relu", "softmax"})
+_LEAST = 0.01  # of random values whose roots and logarithms are taken
 Own = TypeVar("Own", bound="BlockProblem")
 
 
@@ -177,7 +180,24 @@ class BlockProblem(ABC):
         if tensor in self.lengths:
             extent = int(extents[self.lengths[tensor]])
             return rng.integers(extent - extent // 8, extent + 1, shape, dtype=np.int32)
-        return rng.standard_normal(shape, dtype=np.float32)
+        values = rng.standard_normal(shape, dtype=np.float32)
+        return np.abs(values) + np.float32(_LEAST) if tensor in self.above_zero else values
+
+    @cached_property
+    def above_zero(self) -> frozenset[str]:
+        """The inputs that roots and logarithms are taken of: below 0 these would be no numbers."""
+        found: set[str] = set()
+        waiting = [
+            one for node in self.nodes.values() if node.operator in _ABOVE_ZERO for one in node.operands
+        ]
+        while waiting:
+            name = waiting.pop()
+            node = self.nodes.get(name) if isinstance(name, str) and name not in found else None
+            if isinstance(name, str):
+                found.add(name)
+            if node is not None and node.operator not in _NEVER_BELOW_ZERO:
+                waiting += node.operands
+        return frozenset(found & set(self.inputs))
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`."""

@@ -204,16 +204,6 @@ def test_positions_outside() -> None:
             HOST[operator](operands, {"axis": axis, "by": "add"})
 
 
-def test_groups_as_many_as_a_size() -> None:
-    def function(self: Module, x: Any) -> Any:
-        rows = x.shape[0]
-        return torch.nn.functional.conv1d(x.reshape(1, rows, 4), x[:, None, :2], groups=rows)
-
-    program = exported(Module(function), (torch.ones(9, 4),), ({0: L},))
-    with pytest.raises(ModelError, match=rf"conv1d.*as many groups as a size.*\({HERE}:\d+\)"):
-        imported(program)
-
-
 def test_what_depends_on_a_refused_size_is_not_listed() -> None:
     def function(self: Module, x: Any) -> Any:
         counts = torch.bincount(x[:, 0].long(), minlength=3)

@@ -384,3 +384,42 @@ def test_every_rule_is_tried_here() -> None:
     text = "".join(one.read_text(encoding="utf-8") for one in files)
     named = {word for word in ONNX_RULES if f'"{word}"' in text or f'"{word.removeprefix("Reduce")}"' in text}
     assert set(ONNX_RULES) == named
+
+
+def test_dots_and_diagonals_of_sums_of_products() -> None:
+    inputs = {"x": ("float32", ["L", 3, 3]), "y": ("float32", [1, 3, 2]), "z": ("float32", ["L", 3])}
+    equations = {
+        ("x", "y"): ["...ij,...jk->...ik", "...ij,...jk", "aij,bjk->ai"],
+        ("x",): ["bii->b", "bii->bi", "...ii->...", "b...->...b", "bii"],
+        ("x", "z"): ["bii,bi->b", "b...,bj->...j"],
+    }
+    nodes, outputs = [], []
+    for names, every in equations.items():
+        for text in every:
+            outputs.append(f"o{len(outputs)}")
+            nodes.append(node("Einsum", list(names), [outputs[-1]], equation=text))
+    rng = np.random.default_rng(0)
+
+    def call(rows: int) -> dict[str, Any]:
+        sizes = {"x": (rows, 3, 3), "y": (1, 3, 2), "z": (rows, 3)}
+        return {name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+
+    assert_as_reference(model_of_nodes(nodes, inputs, outputs), [call(1), call(7)], L=(1, 7))
+
+
+def test_positions_in_each_of_a_batch_and_the_last_of_equals() -> None:
+    inputs = {"x": ("float32", ["L", 4, 3]), "i": ("int64", ["L", 2, 1]), "j": ("int64", ["L", 4, 1])}
+    nodes = [
+        node("GatherND", ["x", "i"], ["rows"], batch_dims=1),
+        node("GatherND", ["x", "j"], ["elements"], batch_dims=2),
+        node("ArgMax", ["x"], ["last"], axis=1, select_last_index=1),
+        node("ArgMin", ["x"], ["least"], axis=-1, select_last_index=1, keepdims=0),
+    ]
+    rng = np.random.default_rng(0)
+
+    def call(rows: int) -> dict[str, Any]:
+        x = rng.integers(0, 3, (rows, 4, 3)).astype(np.float32)
+        return {"x": x, "i": rng.integers(0, 4, (rows, 2, 1)), "j": rng.integers(0, 3, (rows, 4, 1))}
+
+    outputs = ["rows", "elements", "last", "least"]
+    assert_as_reference(model_of_nodes(nodes, inputs, outputs), [call(1), call(7)], L=(1, 7))

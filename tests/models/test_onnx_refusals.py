@@ -67,7 +67,7 @@ TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2
             [node("ConvTranspose", ["w", "w"], ["y"], auto_pad="SAME_UPPER")],
             "auto_pad SAME_UPPER; allowed: NOTSET",
         ),
-        ([node("Einsum", ["x", "x"], ["y"], equation="ii,ij->j")], "each index once"),
+        ([node("Einsum", ["x"], ["y"], equation="ij->jj")], "an index for each axis, once in the result"),
         ([node("MatMul", ["x", "x"], ["y"])], "MatMul: matmul: .* 4 beside L"),
         ([node("Transpose", ["x"], ["y"], perm="no list")], "Transpose: "),
         (

@@ -120,6 +120,14 @@ MASKS: dict[str, tuple[Callable[..., Any], str]] = {
         lambda m, n, past: torch.where(torch.ones(n, n, dtype=torch.bool).tril(), 0.0, -torch.inf),
         "first",
     ),
+    "upper triangle beside a cache": (
+        lambda m, n, past: torch.full((n, past + n), -torch.inf).triu(past + 1),
+        "last",
+    ),
+    "lower triangle beside a cache": (
+        lambda m, n, past: torch.where(torch.ones(n, past + n, dtype=torch.bool).tril(past), 0.0, -torch.inf),
+        "last",
+    ),
     "one later": (lambda m, n, past: torch.full((n, n), -torch.inf).triu(2), "none"),
     "itself hidden": (
         lambda m, n, past: torch.where(

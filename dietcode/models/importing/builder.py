@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dietcode.graph.extent import Extent, larger, smaller
-from dietcode.graph.graph import Graph, Value
+from dietcode.graph.graph import Graph, Node, Value
 from dietcode.graph.tensor_type import GraphError, TensorType, axis_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +56,10 @@ class GraphBuilder:
         """Add a node and return the names of all of its results."""
         self.add(operator, *operands, **attributes)
         return self.graph.nodes[-1].results
+
+    def producer(self, value: Value) -> Node | None:
+        """Return the node that computes a value; None for an input or a weight."""
+        return next((node for node in reversed(self.graph.nodes) if value in node.results), None)
 
     def type(self, name: Value) -> TensorType:
         """Return the type of a tensor."""

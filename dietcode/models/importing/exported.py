@@ -27,11 +27,13 @@ from dietcode.models.importing import (  # noqa: F401 - rules
     layout,
     pointwise,
     pooling,
+    recurrent,
     reduced,
     resizing,
     scattering,
     special,
     strides,
+    triangles,
 )
 from dietcode.models.importing.complex_numbers import (
     ComplexPair,

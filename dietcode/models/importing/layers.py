@@ -1,4 +1,4 @@
-"""Products, attention, convolutions, norms, reductions and recurrent layers."""
+"""Products, attention, convolutions, norms and reductions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.exact_sums import exact_sums
+from dietcode.models.importing.grouped import convolution_of_groups
 from dietcode.models.importing.pooling import each, pairs
 from dietcode.models.importing.resizing import transposed
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm
@@ -274,8 +275,6 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a.get("transposed"):
         return transposed(m, a, fake)
     x, w, bias = m.tensor(a["input"]), m.tensor(a["weight"]), m.value(a["bias"])
-    if not isinstance(a["groups"], int):
-        raise GraphError("as many groups as a size of the input; allowed: a constant number of groups")
     rank = m.rank(w) - 2
     alone = m.rank(x) == rank + 1
     x = m.reshape(x, (1, *m.type(x).shape)) if alone else x
@@ -286,48 +285,9 @@ def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     else:
         pads = pairs([0] if a["padding"] == "valid" else a["padding"], rank)
     operands = () if bias is None else (bias,)
-    result = m.add(
-        *("conv", x, w, *operands),
-        strides=each(a["stride"], rank),
-        dilation=dilation,
-        pads=pads,
-        groups=a["groups"],
-    )
+    options: dict[str, Any] = {"strides": each(a["stride"], rank), "dilation": dilation, "pads": pads}
+    if isinstance(a["groups"], int):
+        result = m.add("conv", x, w, *operands, **options, groups=a["groups"])
+    else:
+        result = convolution_of_groups(m, x, w, bias, m.extent(a["groups"]), **options)
     return m.reshape(result, m.type(result).shape[1:]) if alone else result
-
-
-@rule("dietcode.recurrent.default")
-def _recurrent(m: Importer, a: Mapping[str, Any], fake: Any, cell: str = "") -> Imported:
-    """Return the results of a stack of layers, each in one direction or two."""
-    if a.get("dropout") and a["train"]:
-        raise GraphError("a recurrent layer in training mode; call model.eval() before the export")
-    x = m.tensor(a["input"])
-    states = a["hx"] if isinstance(a["hx"], list | tuple) else [a["hx"]]
-    initial = [m.tensor(one) for one in states]
-    if m.rank(x) != 3:
-        raise GraphError(f"a sequence {m.type(x)}; allowed: three axes")
-    if a["batch_first"]:
-        x = m.transpose(x, (1, 0, 2))
-    weights = [m.tensor(one) for one in a["params"]]
-    directions = 2 if a["bidirectional"] else 1
-    each = len(weights) // (a["num_layers"] * directions)
-    last: list[list[str]] = [[] for _ in initial]
-    for layer in range(a["num_layers"]):
-        outputs = []
-        for direction in range(directions):
-            number = layer * directions + direction
-            own = weights[number * each : (number + 1) * each]
-            begin = [m.select(one, 0, number) for one in initial]
-            y, *end = m.results("recurrent", x, *begin, *own, cell=cell or a["cell"], reverse=direction == 1)
-            outputs.append(y)
-            for kept, one in zip(last, end, strict=True):
-                kept.append(m.reshape(one, (1, *m.type(one).shape)))
-        x = outputs[0] if directions == 1 else m.add("concat", *outputs, axis=2)
-    if a["batch_first"]:
-        x = m.transpose(x, (1, 0, 2))
-    ends = [kept[0] if len(kept) == 1 else m.add("concat", *kept, axis=0) for kept in last]
-    return (x, *ends)
-
-
-for _cell in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    rule(f"aten.{_cell}.input", cell=_cell)(_recurrent)

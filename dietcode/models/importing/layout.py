@@ -232,19 +232,13 @@ def _index(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         raise GraphError("an index by truth values beside others; allowed: one alone, or whole numbers")
     if len(axes) == 1:
         return m.add("take", x, names[0], axis=axes[0])
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise GraphError("an index by several tensors on axes apart; allowed: on neighbouring axes")
     order = [*axes, *(k for k in range(m.rank(x)) if k not in axes)]
     taken = m.add("take_points", m.transpose(x, order), *names)
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        return taken  # axes that lie apart: what they become is first
     width = len(broadcast([m.type(one).shape for one in names]))
     back = [*range(width, width + axes[0]), *range(width), *range(width + axes[0], m.rank(taken))]
     return m.transpose(taken, back)
-
-
-@rule("aten.tril.default", side="lower")
-@rule("aten.triu.default", side="upper")
-def _triangle(m: Importer, a: Mapping[str, Any], fake: Any, side: str) -> Imported:
-    return m.add("triangle", m.tensor(a["self"]), side=side, diagonal=a["diagonal"])
 
 
 @rule("aten.topk.default")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, simplified
+from dietcode.graph.extent import ONE, Extent, floor_divide, simplified
 from dietcode.graph.tensor_type import GraphError, broadcast
 from dietcode.models.importing.context import Imported, Importer, rule
 from dietcode.models.importing.symbols import UnknownSizeError
@@ -167,11 +167,13 @@ def _relation(m: Importer, expression: Any) -> None:
 
 
 def _is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
-    """Whether a relation says of an extent alone that it is neither 0 nor 1."""
+    """Whether a relation says that an extent is neither 0 nor 1: alone, or as a factor, as ``w < h*w``."""
     if kind in ("LessThan", "StrictLessThan"):
         kind, left, right = kind.replace("Less", "Greater"), right, left
     least = {"GreaterThan": 2, "StrictGreaterThan": 1}.get(kind)
-    return least is not None and right == Extent.of(least)
+    if least is None or right == Extent():
+        return False
+    return right == Extent.of(least) or (least == 1 and floor_divide(left, right) * right == left)
 
 
 _BOUNDS: Mapping[str, tuple[int | None, int | None]] = {

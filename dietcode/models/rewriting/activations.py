@@ -1,12 +1,17 @@
-"""Functions put together that models spell out: SiLU, GELU, inverse roots; and log_softmax taken apart."""
+"""Functions put together that models spell out, as SiLU and GELU; and others taken apart for kernels."""
 
 from __future__ import annotations
 
 import math
 
+from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Node
 from dietcode.models.rewriting.patterns import number_and_tensor, scaled
 from dietcode.models.rewriting.rewriter import Rewriter
+from dietcode.models.units import HOST_ELEMENTS
+
+_EXACT = 1 << 24  # positions that float32 tells apart
+_ELSEWHERE = 1e9  # above every position
 
 
 def silu(r: Rewriter, node: Node) -> str | None:
@@ -82,16 +87,42 @@ def _is_bent_line(r: Rewriter, value: str, x: str) -> bool:
 
 
 def log_softmax(r: Rewriter, node: Node) -> str | None:
-    """``log_softmax(x)`` along rows -> ``d - log(sum(exp(d)))``, d = x - max(x), which kernels have."""
-    if node.operator != "log_softmax":
+    """``log_softmax(x)`` -> ``d - log(sum(exp(d)))``, d = x - max(x), which kernels have."""
+    if node.operator != "log_softmax" or r.type(node.tensors[0]).dtype != "float32":
         return None
-    x, axis = node.tensors[0], node.attributes["axis"]
-    rank = r.type(x).rank
-    if axis % rank != rank - 1 or r.type(x).dtype != "float32":
-        return None
-    below = r.add("sub", x, r.add("max", x, axes=(rank - 1,), keep=True))
-    total = r.add("sum", r.add("exp", below), axes=(rank - 1,), keep=True)
+    x = node.tensors[0]
+    axis = node.attributes["axis"] % r.type(x).rank
+    below = r.add("sub", x, r.add("max", x, axes=(axis,), keep=True))
+    total = r.add("sum", r.add("exp", below), axes=(axis,), keep=True)
     return r.add("sub", below, r.add("log", total))
 
 
-ACTIVATIONS = (silu, inverse_root, gelu, log_softmax)
+def position_of_extreme(r: Rewriter, node: Node) -> str | None:
+    """``argmax(x)`` of many numbers -> the least position of an element that is the largest, or no number.
+
+    Positions are counted in float32, exact up to 2²⁴; what is no number comes before all others, as in
+    PyTorch and NumPy. Elsewhere NumPy's function is as fast.
+    """
+    if node.operator not in ("argmax", "argmin"):
+        return None
+    x, type_ = node.tensors[0], r.type(node.tensors[0])
+    given = node.attributes["axis"]
+    if type_.dtype != "float32" or given is None:
+        return None
+    axis, ranges = given % type_.rank, r.graph.ranges
+    length, most = type_.shape[axis], type_.num_elements.bounds(ranges)[1]
+    if most <= HOST_ELEMENTS or length.bounds(ranges)[1] > _EXACT:
+        return None
+    is_largest = node.operator == "argmax"
+    extreme = r.add("max" if is_largest else "min", x, axes=(axis,), keep=True)
+    pair = (extreme, x) if is_largest else (x, extreme)
+    found = r.add("less_equal", *pair, dtype="float32")
+    is_number = r.add("less_equal", x, x, dtype="float32")
+    own = r.add("cast", r.add("arange", start=0, stop=length, step=1, dtype="int64"), dtype="float32")
+    own = r.reshape(own, [length if k == axis else ONE for k in range(axis, type_.rank)])
+    others = r.add("mul", r.add("sub", is_number, found), _ELSEWHERE)
+    first = r.add("min", r.add("add", others, own), axes=(axis,), keep=node.attributes["keep"])
+    return r.add("cast", first, dtype="int64")
+
+
+ACTIVATIONS = (silu, inverse_root, gelu, log_softmax, position_of_extreme)

@@ -107,7 +107,7 @@ def _read_as(r: Rewriter, value: str, node: Node) -> str:
     return value
 
 
-def _twin(r: Rewriter, value: Value) -> str | None:
+def channels_last_twin(r: Rewriter, value: Value) -> str | None:
     """Return what a value is the transpose of, with channels last; None for others."""
     node = r.producer(value, "transpose")
     if node is None:
@@ -116,7 +116,7 @@ def _twin(r: Rewriter, value: Value) -> str | None:
     return str(node.operands[0]) if rank >= 3 and node.attributes["axes"] == _back(rank) else None
 
 
-def _given_back(r: Rewriter, twin: str) -> str:
+def given_back(r: Rewriter, twin: str) -> str:
     return r.transpose(twin, _back(r.type(twin).rank))
 
 
@@ -130,7 +130,7 @@ def windows(r: Rewriter, node: Node) -> str | None:
         return None
     if node.operator == "conv" and not _is_constant(r, node.operands[1]):
         return None
-    if _twin(r, x) is None:
+    if channels_last_twin(r, x) is None:
         x = r.add("transpose", r.add("transpose", x, axes=_to_last(rank)), axes=_back(rank))
     y = r.add(node.operator, x, *node.operands[1:], **node.attributes)
     return r.add("transpose", r.add("transpose", y, axes=_to_last(rank)), axes=_back(rank))
@@ -140,29 +140,29 @@ def concat(r: Rewriter, node: Node) -> str | None:
     """A concatenation of channels -> the same of the twins."""
     if node.operator != "concat":
         return None
-    twins = [_twin(r, one) for one in node.tensors]
+    twins = [channels_last_twin(r, one) for one in node.tensors]
     rank = r.type(node.tensors[0]).rank
     if any(twin is None for twin in twins) or node.attributes["axis"] % rank != 1:
         return None
-    return _given_back(r, r.add("concat", *twins, axis=rank - 1))
+    return given_back(r, r.add("concat", *twins, axis=rank - 1))
 
 
 def means(r: Rewriter, node: Node) -> str | None:
     """A mean of each channel -> the same of the twin."""
     if node.operator not in ("mean", "max", "sum"):
         return None
-    twin = _twin(r, node.operands[0])
+    twin = channels_last_twin(r, node.operands[0])
     rank = r.type(node.operands[0]).rank
     if twin is None or sorted(axis % rank for axis in node.attributes["axes"]) != list(range(2, rank)):
         return None
     result = r.add(node.operator, twin, axes=tuple(range(1, rank - 1)), keep=node.attributes["keep"])
-    return _given_back(r, result) if node.attributes["keep"] else result
+    return given_back(r, result) if node.attributes["keep"] else result
 
 
 def flattened(r: Rewriter, node: Node) -> str | None:
     """A reshape of one element for each channel, or channels put last after one -> a reshape of the twin."""
     if node.operator == "reshape":
-        twin = _twin(r, node.operands[0])
+        twin = channels_last_twin(r, node.operands[0])
         if twin is None:
             return None
         shape = r.type(twin).shape
@@ -170,7 +170,7 @@ def flattened(r: Rewriter, node: Node) -> str | None:
     if node.operator != "transpose" or node.attributes["axes"] != (0, 2, 1):
         return None
     merged = r.producer(node.operands[0], "reshape")
-    twin = None if merged is None else _twin(r, merged.operands[0])
+    twin = None if merged is None else channels_last_twin(r, merged.operands[0])
     if merged is None or twin is None:
         return None
     shape = r.type(twin).shape

@@ -7,7 +7,7 @@ from typing import Any
 
 from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Node, Value
-from dietcode.models.block_builder import POINTWISE
+from dietcode.models.block_builder import POINTWISE, REDUCTIONS
 from dietcode.models.rewriting.dense import is_matrix
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
 
@@ -69,6 +69,20 @@ def along_last(r: Rewriter, node: Node) -> str | None:
         return None
     result = r.add(node.operator, before.operands[0], *node.operands[1:], **node.attributes)
     return r.transpose(result, axes)
+
+
+def reduced(r: Rewriter, node: Node) -> str | None:
+    """A reduction of a transpose -> the transpose of the reduction."""
+    before = r.turned(node.operands[0]) if node.operator in REDUCTIONS else None
+    if before is None:
+        return None
+    axes, rank = before.attributes["axes"], len(before.attributes["axes"])
+    gone = {axes[axis % rank] for axis in node.attributes["axes"] or range(rank)}
+    result = r.add(node.operator, before.operands[0], axes=tuple(sorted(gone)), keep=node.attributes["keep"])
+    if node.attributes["keep"]:
+        return r.transpose(result, axes)
+    left = sorted(set(axes) - gone)
+    return r.transpose(result, [left.index(axis) for axis in axes if axis not in gone])
 
 
 def reshape(r: Rewriter, node: Node) -> str | None:
@@ -173,4 +187,4 @@ def _of_part(r: Rewriter, before: Node, axis: int, bounds: Mapping[str, Any]) ->
     return None
 
 
-TRANSPOSITION: Sequence[Rule] = (transposes, pointwise, along_last, reshape, sliced)
+TRANSPOSITION: Sequence[Rule] = (transposes, pointwise, along_last, reduced, reshape, sliced)

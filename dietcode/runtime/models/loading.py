@@ -35,8 +35,8 @@ from dietcode.runtime.models.flow import values_of
 from dietcode.runtime.models.kernels import Array, Kernels
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.steps import computed, evaluated_attributes
+from dietcode.runtime.models.weights import read_weights
 from dietcode.runtime.signed import is_required, signed_manifest
-from dietcode.workload.text import one_line
 
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
@@ -306,41 +306,6 @@ def lookups(op: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if "gather" in node:
             table, index = node["gather"]
             yield table, index
-
-
-def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array]:
-    """Return the weights of a model, contiguous arrays.
-
-    Raises
-    ------
-    LibraryError
-        The file cannot be read, or a weight is missing, or has another dtype or shape.
-    """
-    if not types:
-        return {}
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise LibraryError(
-            f"{path}: no such file; pass weights= with the model's weights, a .safetensors file "
-            "(to a command: --weights)"
-        )
-    found = {}
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            names = set(file.keys())
-            for name, type_ in types.items():
-                if name not in names:
-                    raise LibraryError(f"{path}: lacks {name}, {type_}; allowed: all weights of the model")
-                array = file.get_tensor(name)
-                shape = [extent.constant for extent in type_.shape]
-                if str(array.dtype) != type_.dtype or list(array.shape) != shape:
-                    given = f"{array.dtype}{list(array.shape)}"
-                    raise LibraryError(f"{path}: {name} is {given}; allowed: {type_}")
-                found[name] = np.ascontiguousarray(array).reshape(shape)
-    except (SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:  # odd dtypes, shapes
-        raise LibraryError(f"{path}: cannot be read: {one_line(str(error))}") from error
-    return found
 
 
 def loaded_constants(executable: Described, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -183,13 +183,31 @@ def test_other_weights_take_the_place_of_the_bundles_own(bundle: Path, tmp_path:
     np.testing.assert_array_equal(load(bundle)(X), right())
 
 
+@pytest.mark.parametrize(("dtype", "width"), [("F16", 2), ("BF16", 2)])
+def test_weights_in_half_precision_are_widened(bundle: Path, tmp_path: Path, dtype: str, width: int) -> None:
+    """All values of the test have few bits, so that nothing is lost."""
+    wanted = {"w": np.array([0.5, -3, 2.0**-20, -np.inf], np.float32), "b": np.float32(7)}
+    contents = {
+        name: (one.astype("<f2") if dtype == "F16" else (one.view("<u4") >> 16).astype("<u2")).tobytes()
+        for name, one in wanted.items()
+    }
+    header = {
+        "w": {"dtype": dtype, "shape": [4], "data_offsets": [0, 4 * width]},
+        "b": {"dtype": dtype, "shape": [], "data_offsets": [4 * width, 5 * width]},
+    }
+    data = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path = tmp_path / "half.safetensors"
+    path.write_bytes(struct.pack("<Q", len(data)) + data + contents["w"] + contents["b"])
+    np.testing.assert_array_equal(load(bundle, weights=path)(X), right(wanted))
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
         ({"w": WEIGHTS["w"]}, "lacks b, float32[]; allowed: all weights of the model"),
         (WEIGHTS | {"w": np.zeros(5, np.float32)}, "w is float32[5]; allowed: float32[4]"),
         (WEIGHTS | {"w": np.zeros((2, 2), np.float32)}, "w is float32[2, 2]; allowed: float32[4]"),
-        (WEIGHTS | {"w": np.zeros(4)}, "w is float64[4]; allowed: float32[4]"),
+        (WEIGHTS | {"w": np.zeros(4)}, "w is float64[4]; allowed: float32[4], or the same in half precision"),
     ],
 )
 def test_weights_that_are_refused(bundle: Path, tmp_path: Path, weights: Any, message: str) -> None:

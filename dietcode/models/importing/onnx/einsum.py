@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Mapping, Sequence
 
 from dietcode.graph.extent import ONE, Extent
@@ -11,15 +12,25 @@ from dietcode.models.importing.onnx.context import OnnxImporter, OnnxNode, OnnxR
 
 @onnx_rule("Einsum")
 def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    """Return a sum of products of tensors, none of whose indices occurs twice in one of them."""
+    """Return a sum of products of tensors."""
     text = n.attribute("equation").replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
-    plain = arrow and text.replace(",", "").replace("->", "").isalpha()
-    once = all(len(set(one)) == len(one) for one in (*terms, output))
-    if not plain or not once or len(terms) != len(n.values) or not set(output) <= set(inputs):
-        raise GraphError(f"equation {text!r}; allowed: each index once in each operand, as bij,bjk->bik")
-    tensors = [n.tensor(k) for k in range(len(terms))]
+    if not arrow:  # what occurs once, in the order of letters, after all that dots stand for
+        once = [letter for letter in sorted(set(inputs)) if letter.isalpha() and inputs.count(letter) == 1]
+        output = "..." * ("..." in inputs) + "".join(once)
+    tensors = [n.tensor(k) for k in range(len(n.values))]
+    letters = "".join((*terms, output)).replace("...", "")
+    fits = letters.isalpha() or not letters
+    if len(terms) != len(tensors) or not fits or not set(output) <= set(inputs):
+        raise GraphError(f"equation {text!r}; allowed: indices of each operand, as bij,bjk->bik")
+    if "..." in text:
+        tensors, terms, output = _without_dots(m, text, tensors, terms, output)
+    ranks_fit = all(len(term) == m.rank(one) for term, one in zip(terms, tensors, strict=True))
+    if len(set(output)) != len(output) or not ranks_fit:
+        raise GraphError(f"equation {text!r}; allowed: an index for each axis, once in the result")
+    pairs = [_diagonal(m, tensor, term) for tensor, term in zip(tensors, terms, strict=True)]
+    tensors, terms = [tensor for tensor, _ in pairs], [term for _, term in pairs]
     extents = {
         index: extent
         for term, one in zip(terms, tensors, strict=True)
@@ -31,6 +42,51 @@ def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         found, own = _of_two(m, (found, tensors[k]), (own, terms[k]), later, extents)
     found, own = _summed(m, found, own, output)
     return m.transpose(found, [own.index(index) for index in output])
+
+
+def _without_dots(
+    m: OnnxImporter, text: str, tensors: Sequence[str], terms: Sequence[str], output: str
+) -> tuple[list[str], list[str], str]:
+    """Return the operands, their indices and the result's with letters in the place of dots.
+
+    Axes of one position, where another operand has more, are taken away: what lacks an index is broadcast.
+    """
+    counts = [
+        m.rank(tensor) - len(term.replace("...", "")) if "..." in term else 0
+        for tensor, term in zip(tensors, terms, strict=True)
+    ]
+    free = [letter for letter in string.ascii_letters if letter not in text]
+    if min(counts) < 0 or max(counts) > len(free):
+        raise GraphError(f"equation {text!r}; allowed: an index for each axis")
+    dots = "".join(free[: max(counts)])
+    named = [
+        term.replace("...", dots[len(dots) - count :]) for term, count in zip(terms, counts, strict=True)
+    ]
+    wide = {
+        index
+        for tensor, term in zip(tensors, named, strict=True)
+        for index, extent in zip(term, m.type(tensor).shape, strict=False)
+        if index in dots and extent != ONE
+    }
+    kept, found = [], []
+    for tensor, term in zip(tensors, named, strict=True):
+        pairs = list(zip(term, m.type(tensor).shape, strict=False))
+        left = [(index, e) for index, e in pairs if e != ONE or index not in wide]
+        kept.append(m.reshape(tensor, [e for _, e in left]) if len(left) < len(pairs) else tensor)
+        found.append("".join(index for index, _ in left))
+    return kept, found, output.replace("...", dots)
+
+
+def _diagonal(m: OnnxImporter, tensor: str, term: str) -> tuple[str, str]:
+    """Return a tensor each of whose indices occurs once: positions where those that occur twice are equal."""
+    for index in dict.fromkeys(term):
+        axes = [axis for axis, one in enumerate(term) if one == index]
+        if len(axes) > 1:
+            others = [axis for axis in range(len(term)) if axis not in axes]
+            own = m.add("arange", stop=m.type(tensor).shape[axes[0]])
+            tensor = m.add("take_points", m.transpose(tensor, [*axes, *others]), *[own] * len(axes))
+            term = index + "".join(term[axis] for axis in others)
+    return tensor, term
 
 
 def _summed(m: OnnxImporter, tensor: str, own: str, kept: Iterable[str]) -> tuple[str, str]:

@@ -183,8 +183,15 @@ def _gather_elements(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("GatherND")
 def _gather_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    n.refuse_others(batch_dims=0)
-    return m.add("take_points", n.tensor(0), *_columns(m, n.tensor(1)))
+    x, columns = n.tensor(0), _columns(m, n.tensor(1))
+    shape = m.type(columns[0]).shape
+    batch = [
+        m.reshape(
+            m.add("arange", stop=shape[axis]), [shape[k] if k == axis else ONE for k in range(len(shape))]
+        )
+        for axis in range(n.attribute("batch_dims", 0))
+    ]
+    return m.add("take_points", x, *batch, *columns)
 
 
 def _columns(m: OnnxImporter, positions: str) -> list[str]:
@@ -370,10 +377,12 @@ def _top(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("ArgMax", name="argmax")
 @onnx_rule("ArgMin", name="argmin")
 def _position(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
-    n.refuse_others(select_last_index=0)
     x = n.tensor(0)
-    axis = axis_of(n.attribute("axis", 0), m.rank(x))
-    return m.add(name, x, axis=axis, keep=bool(n.attribute("keepdims", 1)))
+    axis, keep = axis_of(n.attribute("axis", 0), m.rank(x)), bool(n.attribute("keepdims", 1))
+    if not n.attribute("select_last_index", 0):
+        return m.add(name, x, axis=axis, keep=keep)
+    first = m.add(name, m.add("flip", x, axes=(axis,)), axis=axis, keep=keep)
+    return m.add("sub", m.number(m.type(x).shape[axis] - 1), first)
 
 
 @onnx_rule("ReverseSequence")
