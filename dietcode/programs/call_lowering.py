@@ -11,6 +11,7 @@ from dietcode.programs import dictionaries, sets
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
+from dietcode.programs.exceptions import ARGS
 from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
@@ -18,6 +19,7 @@ from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
+from dietcode.programs.trying import UNREACHED
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.instances import find
@@ -40,6 +42,9 @@ class CallLowering(ExpressionLowering):
         rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
         if not role and any(function is one for one in BUILTINS):
             return self._builtin(node, function)  # of a line of `lists` that no sample reached
+        if not role and self.throws:  # what is before it in its statement has always thrown
+            self.fail(UNREACHED)
+            return KnownValue(None)
         return rules[role](node, function) if role in rules else self._method(node, role)
 
     def _stacked(self, node: ast.Call) -> Value:
@@ -233,7 +238,11 @@ class CallLowering(ExpressionLowering):
         begin = initialiser_of(function)
         is_plain = begin is not None and begin.__name__ == "__init__"
         args, named = self._arguments(node)
-        given = {} if is_plain else self._fields_given(node, function, args, named)
+        is_exception = issubclass(function, BaseException)
+        if is_exception:
+            given: dict[str, Value] = {ARGS: self.code.emit("tuple", args)}
+        else:
+            given = {} if is_plain else self._fields_given(node, function, args, named)
         order = self.records[function.__name__]
         made = self.code.emit(
             "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__

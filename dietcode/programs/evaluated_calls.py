@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets, stacked, statements
+from dietcode.programs import dictionaries, lists, orders, sets, stacked, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
@@ -19,6 +20,7 @@ from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluated_stacks import StackEvaluation
 from dietcode.programs.evaluating import hashed
+from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import is_users, is_users_module, role_of_call
@@ -227,7 +229,7 @@ class CallEvaluation(StackEvaluation):
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         site.library = call
-        changes = call.function in lists.CHANGING
+        changes = call.function in (*lists.CHANGING, *orders.CHANGING)
         is_of_dicts = call.function.__module__ == dictionaries.__name__
         is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
         given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
@@ -245,16 +247,21 @@ class CallEvaluation(StackEvaluation):
         }
         try:
             if changes and isinstance(given[0], list) and given[0]:
-                self._recording.call(call.function, list(map(_longer_list, given)), statics)
-            elif any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
-                self._recording.call(call.function, list(map(self._longer, given)), statics)
-            result, number = self._recording.call(call.function, given, statics)
+                self._rehearse(call.function, list(map(_longer_list, given)), statics)
+            elif any(isinstance(one, StackedRows) for one in given) and call.function not in orders.BY_KEYS:
+                self._rehearse(call.function, list(map(self._longer, given)), statics)
+            result, _ = self._recording.call(call.function, given, statics, site.callees)
         except ModelError as error:
-            raise self._refuse(node, f"{call.function.__name__}: {error}") from error
-        site.callees[number] = None
+            refusal = self._refuse(node, f"{call.function.__name__}: {error}")
+            known = isinstance(error, SampleError)
+            raise SampleError(refusal, error.error) if known else refusal from error
         if call.function is stacked.extreme:
             return Extremes(*result)
         return rows_if_tensors(result) if any(isinstance(one, StackedRows) for one in given) else result
+
+    def _rehearse(self, function: Any, given: list[Any], statics: dict[str, Any]) -> None:
+        with contextlib.suppress(SampleError):  # what the sample itself throws comes when it is run
+            self._recording.call(function, given, statics)
 
     def _longer(self, value: Any) -> Any:
         """Return enough rows that each line of a function of `lists` is reached."""
@@ -294,7 +301,7 @@ class CallEvaluation(StackEvaluation):
         try:
             return function(*args, **named)
         except (TypeError, ValueError, OverflowError) as error:
-            raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
+            raise self._failed(node, error) from None
 
     def _tensor_applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         if any(isinstance(one, StackedRows) for one in [*args, *named.values()]):
@@ -319,9 +326,7 @@ class CallEvaluation(StackEvaluation):
         nodes: list[ast.expr | None] = [*([None] * len(bound)), *node.args]
         given, nodes = self._in_order(node, source, [*bound, *args], nodes, named)
         statics = static_arguments(self._statics, source, nodes, given)
-        result, number = self._recording.call(target, given, statics)
-        site.callees[number] = None
-        return result
+        return self._recording.call(target, given, statics, site.callees)[0]
 
     def _map(self, node: ast.Call) -> Any:
         self._set_role(node, "map")
@@ -341,9 +346,8 @@ class CallEvaluation(StackEvaluation):
                 continue
             source = self._recording.source_of(target)
             statics = dict(zip(source.parameters, bound, strict=False))
-            result, number = self._recording.call(target, [*bound, one], statics)
-            self._site(node).callees[number] = None
-            found.append(result)
+            called = self._site(node).callees
+            found.append(self._recording.call(target, [*bound, one], statics, called)[0])
         return found
 
 

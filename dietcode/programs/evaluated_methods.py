@@ -77,7 +77,10 @@ class MethodEvaluation(ObjectEvaluation):
                 node, f"yields more than {MOST} values: a generator runs to its end where it is called"
             )
         self._set_role(node, f"list.{name}")
-        return getattr(base, name)(*args)
+        try:
+            return getattr(base, name)(*args)
+        except IndexError as error:
+            raise self._failed(node, error) from None
 
     def _method_of_keys(
         self, node: ast.Call, base: Dictionary | MemberSet, args: list[Any], named: dict[str, Any]

@@ -77,7 +77,15 @@ class InstanceError(DietCodeError):
 
 
 class _RaisedError(Exception):
-    """What the program itself raises."""
+    """What the program itself raises, and nothing takes."""
+
+
+class _ThrownError(Exception):
+    """An exception of the program's, or the number of what the machine noticed, and where."""
+
+    def __init__(self, value: Any, where: str = "") -> None:
+        super().__init__(_said(value))
+        self.value, self.where = value, where
 
 
 @dataclass(eq=False)
@@ -120,6 +128,7 @@ class _Fiber:
     is_done: bool = False
     result: Any = None
     error: InstanceError | None = None
+    thrown: Any = None
 
 
 @dataclass(eq=False)
@@ -221,19 +230,35 @@ class FormRun:
         steps = 0
         while not fiber.is_done:
             frame = fiber.frames[-1]
-            word, *args = frame.function["code"][frame.pc]
-            line = frame.function["lines"][frame.pc]
+            pc = frame.pc
+            word, *args = frame.function["code"][pc]
             try:
                 if not self._step(fiber, frame, word, args):
                     return steps > 0
             except InstanceError as error:
                 fiber.is_done, fiber.error = True, error
             except Exception as error:
-                what = str(error) if isinstance(error, _RaisedError) else f"{type(error).__name__}: {error}"
-                fiber.is_done = True
-                fiber.error = InstanceError(f"{frame.function['file']}:{line}: {what}")
+                self._unwind(fiber, pc, word, error)
             steps += 1
         return steps > 0
+
+    def _unwind(self, fiber: _Fiber, pc: int, word: str, error: Exception) -> None:
+        """Go on where an exception is taken; without such a line the fiber has failed."""
+        function = fiber.frames[-1].function
+        where = getattr(error, "where", "") or f"{function['file']}:{function['lines'][pc]}"
+        plain = isinstance(error, _RaisedError | _ThrownError)
+        what = str(error) if plain else f"{type(error).__name__}: {error}"
+        failure = InstanceError(f"{where}: {what}")
+        thrown = error.value if isinstance(error, _ThrownError) else _noticed(word, error)
+        while fiber.frames and thrown is not None:
+            frame = fiber.frames[-1]
+            for begin, end, target, register in frame.function.get("handlers", ()):
+                if begin <= pc < end:
+                    frame.pc, frame.registers[register] = target, thrown
+                    return
+            fiber.frames.pop()
+            pc = fiber.frames[-1].pc - 1 if fiber.frames else 0
+        fiber.is_done, fiber.error, fiber.thrown = True, failure, thrown
 
     def _step(self, fiber: _Fiber, frame: _Frame, word: str, args: list[Any]) -> bool:
         """Run an instruction; returns False where it has to wait."""
@@ -248,8 +273,11 @@ class FormRun:
             if not task.is_done:
                 return False
             if task.error is not None:
-                raise task.error
+                where = str(task.error).split(": ")[0]
+                raise task.error if task.thrown is None else _ThrownError(task.thrown, where)
             r[args[0]] = task.result
+        elif word == "throw":
+            raise _ThrownError(r[args[0]])
         elif word in ("return", "jump", "else"):
             self._go(fiber, frame, word, args)
             return True
@@ -303,6 +331,22 @@ class FormRun:
         if isinstance(value, Record):
             return Record(value.name, {name: self._given(one) for name, one in value.fields.items()})
         return _tensor(value)
+
+
+def _noticed(word: str, error: Exception) -> int | None:
+    """Return the number of what the machine notices, where that is an exception of Python's."""
+    if isinstance(error, ZeroDivisionError):
+        return 5
+    if not isinstance(error, IndexError):
+        return None
+    return 12 if word == "pop" and "empty" in str(error) else 2
+
+
+def _said(thrown: Any) -> str:
+    if not isinstance(thrown, Record):
+        return {5: "division by zero", 12: "pop from an empty list"}.get(thrown, "index out of range")
+    args = thrown.fields.get("args") or ()
+    return f"{thrown.name}: {args[0]}" if args else thrown.name
 
 
 def _frame(function: Mapping[str, Any], args: Sequence[Any], into: int) -> _Frame:

@@ -211,7 +211,7 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
             if is_strict:
                 different, good = code.emit("binary", (stop, many), "!="), Label()
                 code.jump_unless(different, good)
-                lowering.fail("ValueError: zip() of different lengths")
+                lowering.throw(ValueError, "zip() of different lengths")
                 code.label(good)
             stop = code.emit("binary", (stop, many), "min")
         items = [item for _, item in parts]

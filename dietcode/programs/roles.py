@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 import dataclasses
 import inspect
@@ -80,6 +81,9 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         is_torch = not is_users_module(function)
         return "tensor" if is_torch or _is_straight_given(args) else "call"
     if isinstance(function, type):
+        if issubclass(function, BaseException):
+            begin = inspect.getattr_static(function, "__init__")
+            return "record" if not inspect.isfunction(begin) or is_users(begin) else ""
         is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
         return "record" if is_record or _makes_plain_objects(function) else ""
     if (inspect.isfunction(function) or inspect.ismethod(function)) and is_users(function):
@@ -107,7 +111,8 @@ def initialiser_of(cls: type) -> Any:
 def _makes_plain_objects(cls: type) -> bool:
     """Whether objects of a class have nothing but fields, methods and properties of the user's."""
     bases = cls.__mro__[:-1]
-    if type(cls) is not type or not all(map(is_users, bases)):
+    bases = tuple(one for one in bases if one is not abc.ABC)
+    if type(cls) not in (type, abc.ABCMeta) or not all(map(is_users, bases)):
         return False
     return not any(word in vars(one) for one in bases for word in _OWN_WAYS)
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TypeGuard
 
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import dictionaries, lists, orders, sets
 from dietcode.programs.cells import with_caches, with_cells
+from dietcode.programs.exceptions import is_exception_class
 from dietcode.programs.generators import as_list, without_yield
+from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import key_of, rewritten
 from dietcode.programs.statements import (
     Outside,
@@ -31,7 +33,7 @@ _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they 
 _LOOPED = ("range", "enumerate", "zip", "reversed")
 _FAR = 2**62  # behind the end of any list
 _LAZY = ("any", "all")  # which stop early
-_BY_KEYS = {"sorted": lists.ordered_by, "min": lists.smallest_by, "max": lists.largest_by}
+_BY_KEYS = {"sorted": orders.ordered_by, "min": orders.smallest_by, "max": orders.largest_by}
 
 
 def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
@@ -54,14 +56,14 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     own |= {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
     own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
-    found = _Simplification(outside, own).visit(tree)
+    found = _Simplification(outside, own, tree).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
     return ast.fix_missing_locations(found)
 
 
 class _Simplification(ast.NodeTransformer):
-    def __init__(self, outside: Outside, own: set[str]) -> None:
-        self._outside = outside
+    def __init__(self, outside: Outside, own: set[str], tree: ast.FunctionDef) -> None:
+        self._outside, self._tree = outside, tree
         self._own = own  # names that the function, or one within it, gives to something
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -109,6 +111,9 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
+        inherited = parent_method(node, self._tree, self._outside)
+        if inherited is not None:
+            return self._all_of_calls(inherited)
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
             made: ast.AST = self.visit(_mapped(node, word, self._stands_for))
             return made
@@ -190,6 +195,9 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         made = node.value
+        begun = parent_initialiser(node, self._tree, self._outside)
+        if begun is not None:
+            return self.generic_visit(begun)
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "sort":
             ordered = call(made, ast.Name("sorted", ast.Load()), made.func.value, *made.args)
             assert isinstance(ordered, ast.Call)  # it is one
@@ -203,6 +211,12 @@ class _Simplification(ast.NodeTransformer):
             node.slice.lower = node.slice.lower or at(node, ast.Constant(None))
             node.slice.upper = node.slice.upper or at(node, ast.Constant(None))
         return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """``raise C`` -> ``raise C()``."""
+        if isinstance(node.exc, ast.Name) and is_exception_class(self._stands_for(node.exc)):
+            node.exc = call(node, node.exc)
+        return self.generic_visit(node)
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         body = without_context(node)

@@ -86,9 +86,14 @@ class Recorder(Protocol):
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function."""
 
-    def call(self, function: Any, args: Sequence[Any], statics: dict[str, Any] | None) -> tuple[Any, int]:
+    def call(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        statics: dict[str, Any] | None,
+        callees: dict[int, None] | None = None,
+    ) -> tuple[Any, int]:
         """Return what a function returns, and the number of the context that computed it."""
-
 
 ALLOWED = (
     "functions, if, while, for, lists, tuples, dataclasses, numbers, comparisons, tensor code, "

@@ -95,6 +95,10 @@ class FunctionSource:
         """Return file and line of a node."""
         return f"{Path(self.file).name}:{getattr(node, 'lineno', self.tree.lineno)}"
 
+    def static_value(self, node: ast.Name) -> Any:
+        """Return what a name stands for that is not local; None for any other."""
+        return None if node.id in self.stores else self.outside(node.id)[1]
+
     @cached_property
     def stores(self) -> dict[str, int]:
         """How often each local name is assigned; parameters count as assigned once."""
@@ -165,6 +169,8 @@ def _stores(parameters: Iterable[str], tree: ast.FunctionDef) -> dict[str, int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found[node.id] = found.get(node.id, 0) + 1
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            found[node.name] = found.get(node.name, 0) + 1
     return found
 
 

@@ -10,7 +10,8 @@
  *     of each operand: type, table, positions, whether of numbers, how many are allowed; result: type, buffer;
  *     temporary: buffer, bytes of a row
  *   num_functions, of each: num_parameters, num_registers, num_instructions, num_lists,
- *     of each instruction: op, d, a, b, c, count, where its list begins; the lists
+ *     of each instruction: op, d, a, b, c, count, where its list begins; the lists;
+ *     num_handlers, of each: where it begins and ends, its target, its register
  *   num_fixed, of each: buffer, address */
 #include "machine.h"
 
@@ -91,6 +92,16 @@ static void read_function(Reader *reader, Function *function) {
     one->list = function->lists + take(reader);
   }
   for (int64_t k = 0; k < num_lists; k++) function->lists[k] = (int32_t)take(reader);
+  int64_t num_handlers = take(reader);
+  if (!(function->handlers = make_array(reader, num_handlers, sizeof *function->handlers))) return;
+  function->num_handlers = (int32_t)num_handlers;
+  for (int64_t k = 0; k < num_handlers; k++) {
+    Handler *one = &function->handlers[k];
+    one->begin = (int32_t)take(reader);
+    one->end = (int32_t)take(reader);
+    one->target = (int32_t)take(reader);
+    one->d = (int32_t)take(reader);
+  }
 }
 
 static void read_lookup(Reader *reader, Lookup *lookup) {
@@ -134,7 +145,10 @@ static void read_machine(Reader *reader, Machine *m) {
   m->blocks = take_array(reader, &m->num_blocks, sizeof *m->blocks);
   for (int64_t i = 0; i < m->num_blocks; i++) read_block(reader, &m->blocks[i]);
   m->functions = take_array(reader, &m->num_functions, sizeof *m->functions);
-  for (int64_t i = 0; i < m->num_functions; i++) read_function(reader, &m->functions[i]);
+  for (int64_t i = 0; i < m->num_functions; i++) {
+    read_function(reader, &m->functions[i]);
+    m->num_handlers += m->functions[i].num_handlers;
+  }
   m->lookups = take_array(reader, &m->num_lookups, sizeof *m->lookups);
   for (int64_t i = 0; i < m->num_lookups; i++) read_lookup(reader, &m->lookups[i]);
   m->fixed = take_array(reader, &m->num_fixed, sizeof *m->fixed);
@@ -154,6 +168,7 @@ void free_machine(void *made) {
   for (int64_t i = 0; i < m->num_functions; i++) {
     free(m->functions[i].code);
     free(m->functions[i].lists);
+    free(m->functions[i].handlers);
   }
   for (int64_t i = 0; i < m->num_lookups; i++) free(m->lookups[i].keys), free(m->lookups[i].values);
   free(m->types), free(m->constants), free(m->tensors), free(m->field_of), free(m->blocks), free(m->functions), free(m->lookups), free(m->fixed);

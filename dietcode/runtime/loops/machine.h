@@ -40,7 +40,7 @@ struct Object { /* a tuple, a list or a record */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
-  I_KIND, I_AS, I_LOOKUP
+  I_KIND, I_AS, I_LOOKUP, I_THROW
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -66,7 +66,8 @@ typedef enum {
   F_EMPTY,
   F_DEADLOCK,
   F_NESTED,     /* comparison of values that are too deep */
-  F_LONG        /* a chain of more blocks than depths count */
+  F_LONG,       /* a chain of more blocks than depths count */
+  F_THROWN      /* record, kind and payload of the first of its arguments, V_NOTHING for none */
 } FailureKind;
 
 /* What ends a call. */
@@ -81,10 +82,16 @@ typedef struct {
   const int32_t *list;
 } Instruction;
 
+/* Where an exception of an instruction is taken; of several that have it, the first. */
 typedef struct {
-  int32_t num_parameters, num_registers, num_instructions;
+  int32_t begin, end, target, d; /* instructions; the register that gets what was thrown */
+} Handler;
+
+typedef struct {
+  int32_t num_parameters, num_registers, num_instructions, num_handlers;
   Instruction *code;
   int32_t *lists;
+  Handler *handlers;
 } Function;
 
 typedef struct {
@@ -126,7 +133,7 @@ typedef struct {
 
 typedef struct {
   int64_t num_types, num_constants, num_tensors, num_records, num_names, num_blocks, num_functions, num_buffers, num_fixed;
-  int64_t num_lookups, max_rows, entry, empty_text;
+  int64_t num_lookups, max_rows, entry, empty_text, num_handlers /* of all functions */;
   TensorType *types;
   Value *constants;
   FixedTensor *tensors;
@@ -155,8 +162,9 @@ struct Task {
   Fiber *waiters; /* for its result */
   const Function *function;
   int32_t instance, is_root, round; /* as an object's */
-  enum { NEW, BEGUN, OVER } state;
-  Value result;
+  enum { NEW, BEGUN, OVER, FAILED } state;
+  Value result;           /* or what was thrown */
+  const Failure *failure; /* of one that FAILED */
   Value arguments[];
 };
 
@@ -250,9 +258,14 @@ Fiber *new_fiber(Workplace *w, Task *task);
 Value *enter(Workplace *w, Fiber *fiber, const Function *function, Task *task, int64_t base, int32_t d);
 Value *begin_task(Workplace *w, Fiber *fiber, Task *task, int64_t base, int32_t d); /* on a fiber's stack */
 void end_task(Workplace *w, Task *task, const Value *result);
+int fail_task(Workplace *w, Task *task, const Value *thrown, const Failure *failure); /* -1 where the call ends */
 void fail_instance(Workplace *w, int32_t instance, const Failure *failure);
 void reset_fibers(Workplace *w);
 void free_fibers(Workplace *w);
+
+/* unwind.c */
+int is_thrown(int64_t kind); /* rather than the end of an instance */
+int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *failure); /* 1 where it goes on, -1 where the call ends */
 
 /* interpret.c */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 from dietcode.errors import ProgramError
@@ -79,6 +80,15 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
     return f"{operation} of {_KINDS[b]}"
 
 
+def _thrown(plan: ProgramPlan, record: int, kind: int, value: int) -> str:
+    name = plan.records[record][0]
+    if kind == TEXT:
+        return f"{name}: {plan.constants[value]}"
+    if kind in (BOOL, INT):
+        return f"{name}: {bool(value) if kind == BOOL else value}"
+    return f"{name}: {struct.unpack('d', struct.pack('q', value))[0]}" if kind == FLOAT else name
+
+
 _OF_KINDS = 3  # as the machine numbers failures
 _SAID: dict[int, Callable[[ProgramPlan, int, int, int], str]] = {
     1: lambda plan, constant, _, __: str(plan.constants[constant]),
@@ -88,6 +98,7 @@ _SAID: dict[int, Callable[[ProgramPlan, int, int, int], str]] = {
     9: _operand,
     10: _elements,
     11: _row,
+    16: _thrown,
 }
 _ENDS = {
     4: "a whole number beyond 64 bits",
