@@ -64,6 +64,9 @@ class CallLowering(ExpressionLowering):
 
     def _tensor_argument(self, node: ast.expr) -> Value:
         """Return an argument of tensor code; a list that is written there has its items one by one."""
+        written = self.site(node).value if self.site(node).role == "written" else None
+        if isinstance(written, ast.List):
+            node = written
         if isinstance(node, ast.List) and not self.statics.find(node)[0]:
             return Several(tuple(map(self._tensor_argument, node.elts)), is_list=True)
         return self.value(node)

@@ -17,17 +17,25 @@ from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
+from dietcode.programs.enums import is_enum, member_of
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluated_stacks import StackEvaluation
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.nested_functions import NestedFunction
-from dietcode.programs.roles import is_users, is_users_module, role_of_call
+from dietcode.programs.roles import initialiser_of, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.spreading import has_stars, is_read_alone, spread
+from dietcode.programs.spreading import (
+    has_stars,
+    is_read_alone,
+    lacks_rest,
+    names_written,
+    spread,
+    with_named_rest,
+)
 from dietcode.programs.stacks import (
     ListsCall,
     StackedRows,
@@ -73,14 +81,12 @@ class CallEvaluation(StackEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
-        if any(one.arg is None for one in node.keywords):
-            raise self._refuse(node, "a call with **; write the arguments out")
         known, function = self._statics.find(node.func)
         if inspect.isfunction(function) and hasattr(function, "__wrapped__") and is_users(function):
             raise self._refuse(node, f"{function.__name__} is decorated; allowed: {DECORATORS}")
         is_special = any(function is own for own, _ in self._special)
         source = self._source_with_rest(function) if known and not is_special else None
-        if has_stars(node) or (source is not None and all(one.arg != source.rest for one in node.keywords)):
+        if has_stars(node) or any(one.arg is None for one in node.keywords) or (source is not None and lacks_rest(node, source)):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
@@ -89,19 +95,37 @@ class CallEvaluation(StackEvaluation):
         for own, run in self._special:
             if function is own:
                 return run(node)
+        if is_enum(function):
+            return self._member(node, function)
         if getattr(function, "__name__", "") == "topk" and not is_users(function):
             return self._topk(node, node.args)
         return self._plain_call(node, function)
 
+    def _member(self, node: ast.Call, cls: Any) -> Any:
+        """Return the member of an Enum that has a value."""
+        asked = member_of(node, cls)
+        if asked is None:
+            raise self._refuse(node, f"{cls.__name__} of this; allowed: of one number or text")
+        value = hashed(self._value(asked.key))
+        self._set_role(node, "lookup").value = asked
+        if value not in asked.items:
+            refusal = self._refuse(node, f"a sample asks for {value!r}, which is no {cls.__name__}")
+            raise SampleError(refusal, ValueError(f"{value!r} is not a valid {cls.__name__}"))
+        return asked.items[value]
+
     def _source_with_rest(self, function: Any) -> FunctionSource | None:
-        """Return the source of a function or method of the user's that has ``*args``; None for others."""
+        """Return the source of a function of the user's that has ``*args`` or ``**kwargs``; None for others."""
         if isinstance(function, NestedFunction):
             source = self._recording.source_of(function)
-            return source if source.rest else None
+            return source if source.rest or source.named_rest else None
+        if is_users_module(function):
+            function = function.forward
+        if isinstance(function, type):
+            function = initialiser_of(function)
         if not inspect.isfunction(function) and not inspect.ismethod(function):
             return None
         target = callable_of(function)[0]
-        has_rest = bool(target.__code__.co_flags & inspect.CO_VARARGS)
+        has_rest = bool(target.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
         return self._recording.source_of(target) if has_rest and is_users(target) else None
 
     def _spread(self, node: ast.Call, function: Any, source: FunctionSource | None) -> Any:
@@ -116,14 +140,45 @@ class CallEvaluation(StackEvaluation):
                 raise self._refuse(one, f"* of {words(kind_of(value))}; allowed: of lists and tuples")
             return len(value)
 
-        num_plain = source.num_plain - len(callable_of(function)[1]) if source is not None else 0
+        num_bound = 1 if isinstance(function, type) else len(callable_of(function)[1])
+        num_plain = source.num_plain - num_bound if source is not None else 0
         rest = source.rest if source is not None else ""
+        node, asked = self._with_names(node), node
         lengths = [] if rest else [length_of(one.value) for one in node.args if isinstance(one, ast.Starred)]
-        known = self._source.chains.setdefault((node, 0), (spread(node, num_plain, rest, length_of), lengths))
+        key = (asked, 0)
+        if key not in self._source.chains:
+            written = spread(node, num_plain, rest, length_of)
+            if source is not None and source.named_rest:
+                written = with_named_rest(written, source.parameters, source.named_rest)
+            self._source.chains[key] = (written, lengths)
+        known = self._source.chains[key]
         if known[1] != lengths:
             raise self._refuse(node, "* of other numbers of items in samples; allowed: always as many")
-        self._set_role(node, "written").value = known[0]
+        self._set_role(asked, "written").value = known[0]
         return self._value(known[0])
+
+    def _with_names(self, node: ast.Call) -> ast.Call:
+        """Return a call with the items of ``**options`` by their names, of which there are always the same."""
+        given = [one.value for one in node.keywords if one.arg is None]
+        names = [self._names_in(one) for one in given]
+        key = (node, 2)
+        if key not in self._source.chains:
+            self._source.chains[key] = (names_written(node, names) if given else node, names)
+        written, known = self._source.chains[key]
+        if known != names:
+            raise self._refuse(node, "** of other names in another sample; allowed: always the same")
+        found: ast.Call = written
+        return found
+
+    def _names_in(self, node: ast.expr) -> list[str]:
+        known, value = self._statics.find(node)
+        if not is_read_alone(node):
+            raise self._refuse(node, f"** of {ast.unparse(node)}; write ** of a name")
+        value = value if known else self._value(node)
+        keys = list(value) if isinstance(value, Mapping | Dictionary) else None
+        if keys is None or not all(isinstance(one, str) for one in keys):
+            raise self._refuse(node, f"** of {words(kind_of(value))}; allowed: of dicts whose keys are texts")
+        return keys
 
     @property
     def _special(self) -> tuple[tuple[Any, Callable[[ast.Call], Any]], ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from dietcode.programs import dictionaries, lists, stacked
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of
 from dietcode.programs.dictionaries import Dictionary
+from dietcode.programs.enums import read_of_member
 from dietcode.programs.evaluating import Evaluation, hashed
 from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import (
@@ -170,6 +171,11 @@ class ItemEvaluation(Evaluation):
     def _field_of(self, node: ast.Attribute, base: Any) -> Any:
         """Return a field of an object, or what its class computes for that name."""
         kind = kind_of(base)
+        if kind in ("text", "int", "float") and node.attr in ("value", "name"):
+            asked = read_of_member(node, self._source.function)
+            if asked is not None and (base in asked.items or asked.otherwise is node.value):
+                self._set_role(node, "lookup").value = asked
+                return asked.items.get(base, base)
         if not is_record_kind(kind):
             raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
         own = inspect.getattr_static(type(base), node.attr, None)

@@ -11,6 +11,7 @@ from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.unrolling import listed
 
 LOOPED = (range, enumerate, zip, reversed)
 
@@ -59,6 +60,10 @@ class LoopEvaluation(ItemEvaluation):
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
+        written = listed(node, self._statics)
+        if written is not None:
+            self._set_role(node, "written").value = written
+            return self._value(written)
         found: list[Any] = []
 
         def add() -> Any:

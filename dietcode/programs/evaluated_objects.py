@@ -113,7 +113,10 @@ class ObjectEvaluation(LoopEvaluation):
             try:
                 given.append(named[name] if keyword is not None else source.default(at))
             except KeyError:
-                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
+                what = f"leaves out {name} of {source.function.__name__}"
+                if name in (source.rest, source.named_rest):
+                    what = f"a method of an object that takes {name} of any number; give it parameters with names"
+                raise self._refuse(node, what) from None
             nodes.append(keyword)
         return given, nodes
 

@@ -18,6 +18,8 @@ class StackEvaluation(MethodEvaluation):
 
     def _of_list(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         """Return the rows of a tensor that a call makes of a list of any length; None for other calls."""
+        if node.args and isinstance(self._site(node.args[0]).value, ast.List):  # written out
+            return None
         if is_stack(function, node):
             return self._stack(node, args, named)
         if is_joined(function, node):
@@ -54,6 +56,11 @@ class StackEvaluation(MethodEvaluation):
         if function.__name__ == "vstack" and rank == 1 and not named:
             self._set_role(node, "stack")
             return StackedRows(given)
+        if rank == 1 and len(given[0]) == 1 and axis in (0, -1) and not named:
+            import torch
+
+            numbers = ListsCall(stacked.each, ((None, torch.squeeze), (node.args[0], given)))
+            return rows_if_tensors(self._library(node, numbers))
         if rank < 2 or axis not in (0, -rank) or named:
             what = "of tensors float32 of one shape and of two axes or more, along axis 0"
             raise self._refuse(

@@ -304,7 +304,7 @@ class ExpressionLowering(ABC):
             self.code.jump_unless(
                 self._unlike(self.code.emit("lookup", (key, KnownValue(False)), known)), good
             )
-            self.throw(KeyError, f"a key that {ast.unparse(node)} is not of")
+            self.throw(asked.error, f"a key that {ast.unparse(node)} is not of")
             self.code.label(good)
         otherwise = KnownValue(None if asked.otherwise is MISSING else asked.otherwise)
         given = self.value(asked.otherwise) if isinstance(asked.otherwise, ast.expr) else otherwise

@@ -90,6 +90,17 @@ def columns(rows: Sequence[Any]) -> list[Any]:
     return found
 
 
+def columns_of_longest(rows: Sequence[Any], filler: Any) -> list[Any]:
+    """Return ``list(zip_longest(*rows, fillvalue=filler))``."""
+    many = 0
+    for row in rows:
+        many = max(many, len(row))
+    found: list[Any] = []
+    for at in range(many):
+        found.append(tuple([row[at] if at < len(row) else filler for row in rows]))
+    return found
+
+
 def overwrite(items: list[Any], others: Sequence[Any]) -> None:
     """Do ``items[:] = others``, of as many."""
     for at in range(len(items)):

@@ -22,6 +22,7 @@ from dietcode.programs.sets import MemberSet, has_set
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.unrolling import rounds_of
 from dietcode.runtime.programs.instances import plain_value
 from dietcode.workload.text import clip
 
@@ -65,8 +66,9 @@ class Recording:
         self._kept: list[Any] = []
         self._function = function
         source = self.source_of(function)
-        if source.rest:
-            raise source.refusal(source.tree, f"*{source.rest} of a program; give it a list")
+        if source.rest or source.named_rest:
+            what = f"*{source.rest}" if source.rest else f"**{source.named_rest}"
+            raise source.refusal(source.tree, f"{what} of a program; give it a list")
         names = source.parameters
         self._bound: dict[str, Any] = dict(zip(names, bound, strict=False))
         self._num_given = -1  # arguments of each instance; the first one says whether it gives defaults too
@@ -292,14 +294,16 @@ class _Activation(ExceptionEvaluation):
     def _for(self, node: ast.For) -> Any:
         if node.orelse:
             raise self._refuse(node, "a loop with else; write a variable that says so")
-        rounds = self._statics.unrolled(node)
+        rounds = rounds_of(node, self._statics)
         if rounds is None:
             return self._loop(node.target, node.iter, lambda: self._body(node.body))
         outer = self._path
         found = NEXT
-        for number, names in enumerate(rounds):
+        for number, one in enumerate(rounds):
             self._path = (*outer, number)
-            self._statics.names.update(names)
+            self._statics.names.update(one.names)
+            for target, value in one.assigned:
+                self._store(target, self._value(value))
             found = self._body(node.body)
             if found is BREAK or (found is not NEXT and found is not CONTINUE):
                 break
