@@ -124,6 +124,11 @@ class CallLowering(ExpressionLowering):
         self.code.label(end)
         return self.code.read(found)
 
+    def said(self, node: ast.expr) -> Value:
+        """Return what an exception says, which is the first of its arguments."""
+        args = self.code.emit("field", (self.value(node),), ARGS)
+        return self.code.emit("get", (args, KnownValue(0)))
+
     def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         args = [self.value(one) for one in node.args]
         return args, {str(one.arg): self.value(one.value) for one in node.keywords}
@@ -307,6 +312,8 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
     "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
     "method": lambda own, node, _: own._by_class(node),
+    "text": lambda own, node, _: own.code.emit("join", [own.value(node.args[0])]),
+    "said": lambda own, node, _: own.said(node.args[0]),
     "replaced": lambda own, node, site: own._replaced(node, site.value),
 }
 

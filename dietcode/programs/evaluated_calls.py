@@ -60,8 +60,7 @@ _ADVICE = {
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
     "partial": "write a function by def",
-    "str": "texts are compared, and not made; as a key write the number, or a tuple",
-    "repr": "texts are compared, and not made; as a key write a tuple",
+    "repr": "write str, or an f-string",
     "iter": "go over the list itself, or by positions",
 }
 _OF_PACKAGES = {
@@ -90,6 +89,8 @@ class CallEvaluation(StackEvaluation):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
+        if isinstance(getattr(function, "__self__", None), str):
+            return self._method(node)
         if isinstance(getattr(function, "__self__", None), list | dict | set):
             return self._of_constant(node, function)
         for own, run in self._special:
@@ -191,6 +192,7 @@ class CallEvaluation(StackEvaluation):
             (collections.defaultdict, self._with_default),
             (collections.Counter, self._counter),
             (list, self._listed),
+            (str, self._as_text),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
         )

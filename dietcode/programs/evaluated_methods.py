@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ class MethodEvaluation(ObjectEvaluation):
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
         if isinstance(base, StackedRows):
             return self._method_of_rows(node, base, args, named)
+        if isinstance(base, str) and name == "join" and len(args) == 1 and not named:
+            return self._join(node, base, args[0])
         if is_tensor(base):
             return self._method_of_tensor(node, base, args, named)
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
@@ -56,6 +59,10 @@ class MethodEvaluation(ObjectEvaluation):
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         return self._method_of_list(node, base, args, named)
+
+    @abstractmethod
+    def _join(self, node: ast.Call, separator: str, items: Any) -> Any:
+        """Join texts."""
 
     def _method_of_list(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         assert isinstance(node.func, ast.Attribute)  # where it is called

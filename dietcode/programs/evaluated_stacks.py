@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.programs import stacked
-from dietcode.programs.evaluated_methods import MethodEvaluation
+from dietcode.programs.evaluated_texts import TextEvaluation
 from dietcode.programs.kinds import WholeNumbers, kind_of, words
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, rows_if_tensors, tensor_call
 
 
-class StackEvaluation(MethodEvaluation):
+class StackEvaluation(TextEvaluation):
     """Expressions of a function, tensors of lists among them."""
 
     def _of_list(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from dietcode.programs.kinds import (
     tensors_in,
     words,
 )
-from dietcode.programs.roles import BINARY, COMPARE, UNARY
+from dietcode.programs.roles import BINARY, COMPARE, ORDERS, UNARY
 from dietcode.programs.sets import SET, MemberSet
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
@@ -204,8 +204,14 @@ class Evaluation(ABC):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
+        if function is operator.add and all(isinstance(one, str) for one in operands):
+            self._set_role(node, "text")
+            return "".join(operands)
+        if function in ORDERS and all(isinstance(one, str) for one in operands):
+            self._set_role(node, "text order")
+            return function(*operands)
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
-            raise self._refuse(node, "computes with texts; allowed: ==, != and `in` a list of them")
+            raise self._refuse(node, "computes with texts; allowed: comparisons, + and `in` a list of them")
         try:
             found = function(*operands)
         except Exception as error:
@@ -248,6 +254,10 @@ class Evaluation(ABC):
     def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
         """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
+
+    @abstractmethod
+    def _formatted(self, node: ast.JoinedStr) -> str:
+        """Evaluate an f-string."""
 
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:
@@ -321,4 +331,5 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.ListComp: lambda self, node: self._comprehension(node),
     ast.Call: lambda self, node: self._call(node),
     ast.NamedExpr: Evaluation._walrus,
+    ast.JoinedStr: lambda self, node: self._formatted(node),
 }

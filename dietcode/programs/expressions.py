@@ -14,6 +14,7 @@ from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.evaluated_texts import specification_of
 from dietcode.programs.exceptions import FinalStatements
 from dietcode.programs.fieldwise import Fieldwise
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
@@ -227,7 +228,22 @@ class ExpressionLowering(ABC):
     def _operated(self, node: ast.AST, known: tuple[str, Callable[..., Any]], operands: list[Value]) -> Value:
         if self.site(node).role == "tensor":
             return self.tensors(node, known[1], operands)
+        if self.site(node).role == "text":
+            return self.code.emit("join", operands)
+        if self.site(node).role == "text order":
+            return self.code.emit("binary", (self.code.emit("order", operands), KnownValue(0)), known[0])
         return self.code.emit("unary" if len(operands) == 1 else "binary", operands, known[0])
+
+    def _formatted(self, node: ast.JoinedStr) -> Value:
+        """Write an f-string."""
+        parts: list[Value] = []
+        for one in node.values:
+            if not isinstance(one, ast.FormattedValue):
+                parts.append(self.value(one))
+                continue
+            spec, value = specification_of(one), self.value(one.value)
+            parts.append(self.code.emit("format", (value,), KnownValue(spec)) if spec else value)
+        return self.code.emit("join", parts)
 
     def _compare(self, node: ast.Compare) -> Value:
         left, right = self.value(node.left), self.value(node.comparators[0])
@@ -372,4 +388,5 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Value]] = {
     ast.ListComp: ExpressionLowering._comprehension,
     ast.Call: lambda self, node: self.call(node),
     ast.NamedExpr: ExpressionLowering._walrus,
+    ast.JoinedStr: ExpressionLowering._formatted,
 }

@@ -172,8 +172,9 @@ class _Forming:
             "spawn": lambda: self._functions[one.rest[0]],
             "record": lambda: self._record_names.index(one.rest[0]),
             "field": lambda: self._name(one.rest[0]),
+            "format": lambda: self._constant(one.rest[0].value),
         }.get(one.word)
-        if one.word in ("call", "spawn", "record", "tuple", "list"):
+        if one.word in ("call", "spawn", "record", "tuple", "list", "join"):
             return [one.word, *writes, *([] if number is None else [number()]), list(reads)]
         return [one.word, *writes, *reads, *(one.rest if number is None else [number()])]
 

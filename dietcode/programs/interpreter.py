@@ -422,6 +422,9 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "kind": lambda form, _, r, d, a: operator.setitem(r, d, _kind(form, r[a])),
     "as": lambda _, __, r, d, word, a: operator.setitem(r, d, _SEQUENCES[word](r[a])),
     "lookup": lambda form, _, r, d, a, k, b: operator.setitem(r, d, _looked_up(form, k, r[a], r[b])),
+    "format": lambda form, _, r, d, a, k: operator.setitem(r, d, format(r[a], form["constants"][k])),
+    "join": lambda _, __, r, d, own: operator.setitem(r, d, "".join(str(r[one]) for one in own)),
+    "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),
     "setfield": lambda form, _, r, a, k, b: _set_field(r[a], form["names"][k], r[b]),
 }

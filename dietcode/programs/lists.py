@@ -101,6 +101,16 @@ def columns_of_longest(rows: Sequence[Any], filler: Any) -> list[Any]:
     return found
 
 
+def joined(separator: str, items: Sequence[Any]) -> str:
+    """Return ``separator.join(items)``."""
+    found = ""
+    for at in range(len(items)):
+        if at > 0:
+            found = found + separator
+        found = found + items[at]
+    return found
+
+
 def overwrite(items: list[Any], others: Sequence[Any]) -> None:
     """Do ``items[:] = others``, of as many."""
     for at in range(len(items)):

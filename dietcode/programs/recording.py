@@ -318,10 +318,10 @@ class _Activation(ExceptionEvaluation):
 
 
 def _kind_in_context(value: Any) -> Any:
-    """Return a value's kind; lists of other tensors or objects make another context."""
+    """Return a value's kind; lists of other tensors, of texts or of objects make another context."""
     kind = kind_of(value)
     first = value[0] if isinstance(value, list) and value else None
-    is_apart = is_tensor(first) or is_record_kind(kind_of(first))
+    is_apart = is_tensor(first) or isinstance(first, str) or is_record_kind(kind_of(first))
     return (kind, kind_of(first)) if is_apart else kind
 
 

@@ -21,6 +21,9 @@ _PURE = frozenset(
         "as",
         "lookup",
         "value",
+        "format",
+        "join",
+        "order",
     )
 )
 _LEAVING = ("jump", "return", "raise", "throw")

@@ -40,6 +40,7 @@ COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
+ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
 UNARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.USub: ("neg", operator.neg),
     ast.Invert: ("invert", operator.invert),

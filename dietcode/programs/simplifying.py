@@ -124,6 +124,8 @@ class _Simplification(ast.NodeTransformer):
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+            node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
             node.args = [as_list(node.args[0])]

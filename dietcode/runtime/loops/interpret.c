@@ -346,6 +346,20 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         if (value.kind == V_RECORD) problem = F_THROWN;
         else problem = value.kind == V_INT && is_thrown(value.i) ? (FailureKind)value.i : F_KINDS; /* once more */
         break;
+      case I_FORMAT:
+        failure.b = r[i->a].kind;
+        problem = format_text(w, &r[i->a], i->b, &r[i->d]);
+        break;
+      case I_ORDER:
+        failure.b = r[i->a].kind;
+        problem = order_texts(w, &r[i->a], &r[i->b], &r[i->d]);
+        break;
+      case I_JOIN: {
+        int32_t wrong;
+        problem = join_texts(w, r, i->list, i->count, &wrong, &r[i->d]);
+        failure.b = wrong;
+        break;
+      }
       case I_KIND:
         r[i->d] = (Value){.kind = V_INT, .i = r[i->a].kind == V_RECORD ? NUM_KINDS + r[i->a].object->record : r[i->a].kind};
         break;

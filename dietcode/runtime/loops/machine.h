@@ -40,7 +40,7 @@ struct Object { /* a tuple, a list or a record */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
-  I_KIND, I_AS, I_LOOKUP, I_THROW
+  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -131,9 +131,20 @@ typedef struct {
   int32_t *keys, *values; /* numbers of constants */
 } Lookup;
 
+/* UTF-8; the length is -1 for a constant that is none. */
+typedef struct {
+  const char *bytes;
+  int64_t length;
+  uint64_t hash;
+} Text;
+
+#define OWN_TEXTS (INT64_C(1) << 32) /* the first text that is no constant */
+
 typedef struct {
   int64_t num_types, num_constants, num_tensors, num_records, num_names, num_blocks, num_functions, num_buffers, num_fixed;
   int64_t num_lookups, max_rows, entry, empty_text, num_handlers /* of all functions */;
+  int64_t makes_texts, num_text_words;
+  int64_t *texts; /* of each constant that is a text: its length, and its bytes in words */
   TensorType *types;
   Value *constants;
   FixedTensor *tensors;
@@ -212,7 +223,8 @@ typedef struct {
   /* Tensors: a row, or where it is not computed yet, minus its depth. */
   Table *tables;
   Room states_room, nodes_room, operands_room, sorted_room, counts_room, scratch_room, output_room, objects_room, trace_room;
-  Room kept_room, visits_room, marks_room;
+  Room kept_room, visits_room, marks_room, texts_room, slots_room;
+  int64_t num_texts, num_given /* of them, not made */, num_slots;
   int32_t *states;
   int64_t num_handles, num_nodes, num_operands;
   int32_t deepest[128];
@@ -267,6 +279,12 @@ void free_fibers(Workplace *w);
 int is_thrown(int64_t kind); /* rather than the end of an instance */
 int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *failure); /* 1 where it goes on, -1 where the call ends */
 
+/* texts.c */
+int begin_texts(Workplace *w, const int64_t *own); /* of the instances, as the machine's are */
+FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, Value *out); /* below, at or above 0 */
+FailureKind format_text(Workplace *w, const Value *value, int32_t spec, Value *out);
+FailureKind join_texts(Workplace *w, const Value *r, const int32_t *registers, int32_t count, int32_t *wrong, Value *out);
+
 /* interpret.c */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */
 int check_patience(Workplace *w);
@@ -286,6 +304,7 @@ typedef struct {
   int64_t num_instances, num_objects;
   const int64_t *tensors; /* type and address of each */
   int64_t num_tensors;
+  const int64_t *texts; /* how many, of each its length and its bytes in words; NULL for none */
 } Input;
 int read_instances(Workplace *w, const Input *input, Value *roots);
 int write_results(Workplace *w);

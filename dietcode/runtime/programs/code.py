@@ -18,6 +18,8 @@ An instruction is one of
     ["kind", d, a]                               the kind of a value, or `RECORD_KINDS` and its record
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
+    ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
+    ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
     ["throw", a]                                 an exception: a record, whose first field are its arguments
 
 A function's ``handlers`` are lists ``[begin, end, target, d]``: what is thrown by an instruction from begin
@@ -40,7 +42,7 @@ OPERATIONS = (
     *("const", "tensor", "move", "unary", "binary", "jump", "else", "call", "return", "tuple", "list"),
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
-    *("raise", "argmax", "values", "kind", "as", "lookup", "throw"),
+    *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order"),
 )
 UNARY = (
     "neg",
@@ -102,7 +104,11 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "as": (("register", "d"), ("sequence", "b"), ("register", "a")),
     "lookup": (("register", "d"), ("register", "a"), ("lookup", "b"), ("register", "c")),
     "throw": (("register", "a"),),
+    "format": (("register", "d"), ("register", "a"), ("text", "b")),
+    "join": (("register", "d"), ("registers", "list")),
+    "order": (("register", "d"), ("register", "a"), ("register", "b")),
 }
+SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,11 @@ class FunctionCode:
     lists: tuple[int, ...]
     changes: bool
     handlers: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether it makes texts, or asks for their order."""
+        return any(OPERATIONS[one[0]] in ("format", "join", "order") for one in self.instructions)
 
     @property
     def integers(self) -> list[int]:
@@ -230,8 +241,9 @@ def _instruction(
     own = found.pop("list", [])
     results = found.pop("results", [])
     _check_counts(operation, found, len(own), len(results), around)
-    if operation == "raise" and found["a"] not in around.texts:
-        raise ValueError("raise of a constant that is no text")
+    for word, field in (("raise", "a"), ("format", "b")):
+        if operation == word and found[field] not in around.texts:
+            raise ValueError(f"{word} of a constant that is no text")
     return (OPERATIONS.index(operation), *(found.get(field, 0) for field in "dabc")), [*results, *own]
 
 

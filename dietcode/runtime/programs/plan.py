@@ -132,6 +132,11 @@ class ProgramPlan(RowDescription):
         return tuple(sorted({*super().outputs, *(name for name, _ in self.tensors)}))
 
     @property
+    def makes_texts(self) -> bool:
+        """Whether instances make texts."""
+        return any(one.makes_texts for one in self.functions)
+
+    @property
     def changes(self) -> bool:
         """Whether it changes lists or records, which instances may share."""
         return any(one.changes for one in self.functions)
