@@ -228,6 +228,8 @@ class CallLowering(ExpressionLowering):
         if function in (list, tuple):
             word = function.__name__
             return self.code.emit("as", args, word) if args else self.code.emit(word, ())
+        if function is round and len(args) == 2:
+            return self.code.emit("rounded", args)
         if len(args) > 1 and function not in (min, max):
             raise self.refuse(node, f"{function.__name__} of {len(args)} values; allowed: of one")
         if function in (min, max):

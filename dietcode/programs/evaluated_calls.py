@@ -30,6 +30,7 @@ from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.spreading import (
     has_stars,
+    is_made_alone,
     is_read_alone,
     lacks_rest,
     names_written,
@@ -173,8 +174,8 @@ class CallEvaluation(StackEvaluation):
 
     def _names_in(self, node: ast.expr) -> list[str]:
         known, value = self._statics.find(node)
-        if not is_read_alone(node):
-            raise self._refuse(node, f"** of {ast.unparse(node)}; write ** of a name")
+        if not is_made_alone(node):
+            raise self._refuse(node, "** of what is computed here; give it a name before, and write ** of that")
         value = value if known else self._value(node)
         keys = list(value) if isinstance(value, Mapping | Dictionary) else None
         if keys is None or not all(isinstance(one, str) for one in keys):
@@ -282,6 +283,8 @@ class CallEvaluation(StackEvaluation):
 
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
+        if any(isinstance(one, dict) for _, one in call.given):
+            raise self._refuse(node, "gives on a dict that all instances share; write its items out in the text")
         site = self._set_role(node, "library")
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")

@@ -56,6 +56,7 @@ class LoopEvaluation(ItemEvaluation):
                 "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
             )
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
+            rows = "; give a list of its characters, or of its words" if isinstance(value, str) else rows
             raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
         return value
 

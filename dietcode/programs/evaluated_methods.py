@@ -12,6 +12,7 @@ from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
@@ -39,9 +40,10 @@ class MethodEvaluation(ObjectEvaluation):
 
     def _method(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Attribute):
-            raise self._refuse(
-                node, "calls what a value chooses; name the function, or write calls in an `if`"
-            )
+            is_made = isinstance(node.func, ast.Name) and type(self._values.get(node.func.id)) is NestedFunction
+            what = "a function that another one returned; give it what it needs as arguments, or make it a method"
+            chosen = "calls what a value chooses; name the function, or write calls in an `if`"
+            raise self._refuse(node, f"calls {what}" if is_made else chosen)
         base, name = self._value(node.func.value), node.func.attr
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}

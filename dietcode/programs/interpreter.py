@@ -425,6 +425,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "format": lambda form, _, r, d, a, k: operator.setitem(r, d, format(r[a], form["constants"][k])),
     "join": lambda _, __, r, d, own: operator.setitem(r, d, "".join(str(r[one]) for one in own)),
     "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
+    "rounded": lambda _, __, r, d, a, b: operator.setitem(r, d, round(r[a], r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),
     "setfield": lambda form, _, r, a, k, b: _set_field(r[a], form["names"][k], r[b]),
 }

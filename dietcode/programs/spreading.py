@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from dietcode.programs import dictionaries, lists
 from dietcode.programs.sources import FunctionSource
-from dietcode.programs.statements import at, call, constant
+from dietcode.programs.statements import at, bound, call, constant, load
 
 _PURE = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
 
@@ -25,6 +25,15 @@ def has_stars(node: ast.Call) -> bool:
 def is_read_alone(node: ast.expr) -> bool:
     """Whether an expression reads names, fields and items, and does nothing else."""
     return all(isinstance(one, _PURE) for one in ast.walk(node))
+
+
+def is_made_alone(node: ast.expr) -> bool:
+    """Whether an expression makes a dict of what it reads, and does nothing else."""
+    made = (*_PURE, ast.Call, ast.List, ast.Tuple)
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return all(isinstance(one, made) for one in ast.walk(node)) and all(
+        isinstance(one.func, ast.Constant) for one in calls
+    )
 
 
 def spread(node: ast.Call, num_plain: int, rest: str, length_of: Callable[[ast.expr], int]) -> ast.Call:
@@ -74,12 +83,14 @@ def names_written(node: ast.Call, names: Sequence[Sequence[str]]) -> ast.Call:
     """Return a call whose ``**options`` are ``name=options["name"]``, of each of them those names."""
     waiting = list(names)
     found: list[ast.keyword] = []
-    for one in node.keywords:
+    for number, one in enumerate(node.keywords):
         if one.arg is not None:
             found.append(one)
             continue
-        for name in waiting.pop(0):
-            item = ast.Subscript(one.value, at(one.value, ast.Constant(name)), ast.Load())
+        is_name, word = is_read_alone(one.value), f"options {number}"
+        for k, name in enumerate(waiting.pop(0)):
+            base = one.value if is_name else load(node, word) if k else bound(node, word, one.value)
+            item = ast.Subscript(base, at(one.value, ast.Constant(name)), ast.Load())
             found.append(at(one.value, ast.keyword(name, at(one.value, item))))
     return at(node, ast.Call(node.func, node.args, found))
 

@@ -182,8 +182,8 @@ def python_call(
     """
     if named or not args or not isinstance(args[0], list | tuple | Dictionary | MemberSet):
         return None
-    items = args[0] if isinstance(args[0], list | tuple) else []
-    is_of_objects = bool(items) and is_object(items[0])
+    items = args[0].set_members if isinstance(args[0], MemberSet) else list(args[0])
+    is_of_objects = bool(items) and (is_object(items[0]) or isinstance(items[0], str))
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known: dict[Any, Callable[..., Any]] = {
         sum: stacked.added if is_of_tensors else lists.total,

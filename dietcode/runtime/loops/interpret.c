@@ -350,6 +350,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         failure.b = r[i->a].kind;
         problem = format_text(w, &r[i->a], i->b, &r[i->d]);
         break;
+      case I_ROUNDED:
+        failure.b = r[i->a].kind, failure.c = r[i->b].kind;
+        problem = round_to(&r[i->a], &r[i->b], &r[i->d]);
+        break;
       case I_ORDER:
         failure.b = r[i->a].kind;
         problem = order_texts(w, &r[i->a], &r[i->b], &r[i->d]);

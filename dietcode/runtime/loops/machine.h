@@ -40,7 +40,7 @@ struct Object { /* a tuple, a list or a record */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
-  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER
+  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER, I_ROUNDED
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -257,6 +257,7 @@ int64_t now(void);
 /* arithmetic.c: FINE, or what is wrong */
 FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
+FailureKind round_to(const Value *a, const Value *digits, Value *out);
 FailureKind truth_of(const Workplace *w, const Value *value, int *truth);
 FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found); /* or NULL */
 

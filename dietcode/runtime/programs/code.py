@@ -20,6 +20,7 @@ An instruction is one of
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
     ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
+    ["rounded", d, a, b]                         a number, to so many digits behind the point
     ["throw", a]                                 an exception: a record, whose first field are its arguments
 
 A function's ``handlers`` are lists ``[begin, end, target, d]``: what is thrown by an instruction from begin
@@ -42,7 +43,7 @@ OPERATIONS = (
     *("const", "tensor", "move", "unary", "binary", "jump", "else", "call", "return", "tuple", "list"),
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
-    *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order"),
+    *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
 )
 UNARY = (
     "neg",
@@ -107,6 +108,7 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "format": (("register", "d"), ("register", "a"), ("text", "b")),
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
+    "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
 
