@@ -219,8 +219,9 @@ class CallLowering(ExpressionLowering):
         args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
-        if function is find:
-            return self.code.emit("binary", args, "find")
+        if function is find or (function is round and len(args) == 2):
+            is_found = function is find
+            return self.code.emit("binary", args, "find") if is_found else self.code.emit("rounded", args)
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))
@@ -228,8 +229,6 @@ class CallLowering(ExpressionLowering):
         if function in (list, tuple):
             word = function.__name__
             return self.code.emit("as", args, word) if args else self.code.emit(word, ())
-        if function is round and len(args) == 2:
-            return self.code.emit("rounded", args)
         if len(args) > 1 and function not in (min, max):
             raise self.refuse(node, f"{function.__name__} of {len(args)} values; allowed: of one")
         if function in (min, max):

@@ -101,7 +101,7 @@ def is_key(value: Any) -> bool:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a function is one of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
+    """Whether a function is of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
     own = (*(one.__name__ for one in (lists, orders, sets, stacked)), __name__)
     return getattr(function, "__module__", "") in own
 

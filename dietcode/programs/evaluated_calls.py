@@ -18,25 +18,15 @@ from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.enums import is_enum, member_of
+from dietcode.programs.evaluated_arguments import ArgumentEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
-from dietcode.programs.evaluated_stacks import StackEvaluation
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction
-from dietcode.programs.roles import initialiser_of, is_users, is_users_module, role_of_call
+from dietcode.programs.roles import is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
-from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.spreading import (
-    has_stars,
-    is_made_alone,
-    is_read_alone,
-    lacks_rest,
-    names_written,
-    spread,
-    with_named_rest,
-)
+from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import (
     ListsCall,
     StackedRows,
@@ -77,7 +67,7 @@ _OF_TENSORS = {
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
-class CallEvaluation(StackEvaluation):
+class CallEvaluation(ArgumentEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
@@ -86,22 +76,19 @@ class CallEvaluation(StackEvaluation):
             raise self._refuse(node, f"{function.__name__} is decorated; allowed: {DECORATORS}")
         is_special = any(function is own for own, _ in self._special)
         source = self._source_with_rest(function) if known and not is_special else None
-        if has_stars(node) or any(one.arg is None for one in node.keywords) or (source is not None and lacks_rest(node, source)):
+        if self._has_other_arguments(node, source):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
-        if isinstance(getattr(function, "__self__", None), str):
-            return self._method(node)
-        if isinstance(getattr(function, "__self__", None), list | dict | set):
-            return self._of_constant(node, function)
-        for own, run in self._special:
-            if function is own:
-                return run(node)
-        if is_enum(function):
-            return self._member(node, function)
-        if getattr(function, "__name__", "") == "topk" and not is_users(function):
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, str | list | dict | set):
+            return self._method(node) if isinstance(owner, str) else self._of_constant(node, function)
+        rule = next((run for own, run in self._special if function is own), None)
+        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
             return self._topk(node, node.args)
-        return self._plain_call(node, function)
+        if rule is None and is_enum(function):
+            return self._member(node, function)
+        return self._plain_call(node, function) if rule is None else rule(node)
 
     def _member(self, node: ast.Call, cls: Any) -> Any:
         """Return the member of an Enum that has a value."""
@@ -114,73 +101,6 @@ class CallEvaluation(StackEvaluation):
             refusal = self._refuse(node, f"a sample asks for {value!r}, which is no {cls.__name__}")
             raise SampleError(refusal, ValueError(f"{value!r} is not a valid {cls.__name__}"))
         return asked.items[value]
-
-    def _source_with_rest(self, function: Any) -> FunctionSource | None:
-        """Return the source of a function of the user's that has ``*args`` or ``**kwargs``; None for others."""
-        if isinstance(function, NestedFunction):
-            source = self._recording.source_of(function)
-            return source if source.rest or source.named_rest else None
-        if is_users_module(function):
-            function = function.forward
-        if isinstance(function, type):
-            function = initialiser_of(function)
-        if not inspect.isfunction(function) and not inspect.ismethod(function):
-            return None
-        target = callable_of(function)[0]
-        has_rest = bool(target.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
-        return self._recording.source_of(target) if has_rest and is_users(target) else None
-
-    def _spread(self, node: ast.Call, function: Any, source: FunctionSource | None) -> Any:
-        """Evaluate a call with its arguments written out."""
-        for one in node.args:
-            if isinstance(one, ast.Starred) and not is_read_alone(one.value):
-                raise self._refuse(node, f"* of {ast.unparse(one.value)}; write * of a name")
-
-        def length_of(one: ast.expr) -> int:
-            value = self._value(one)
-            if not isinstance(value, list | tuple):
-                raise self._refuse(one, f"* of {words(kind_of(value))}; allowed: of lists and tuples")
-            return len(value)
-
-        num_bound = 1 if isinstance(function, type) else len(callable_of(function)[1])
-        num_plain = source.num_plain - num_bound if source is not None else 0
-        rest = source.rest if source is not None else ""
-        node, asked = self._with_names(node), node
-        lengths = [] if rest else [length_of(one.value) for one in node.args if isinstance(one, ast.Starred)]
-        key = (asked, 0)
-        if key not in self._source.chains:
-            written = spread(node, num_plain, rest, length_of)
-            if source is not None and source.named_rest:
-                written = with_named_rest(written, source.parameters, source.named_rest)
-            self._source.chains[key] = (written, lengths)
-        known = self._source.chains[key]
-        if known[1] != lengths:
-            raise self._refuse(node, "* of other numbers of items in samples; allowed: always as many")
-        self._set_role(asked, "written").value = known[0]
-        return self._value(known[0])
-
-    def _with_names(self, node: ast.Call) -> ast.Call:
-        """Return a call with the items of ``**options`` by their names, of which there are always the same."""
-        given = [one.value for one in node.keywords if one.arg is None]
-        names = [self._names_in(one) for one in given]
-        key = (node, 2)
-        if key not in self._source.chains:
-            self._source.chains[key] = (names_written(node, names) if given else node, names)
-        written, known = self._source.chains[key]
-        if known != names:
-            raise self._refuse(node, "** of other names in another sample; allowed: always the same")
-        found: ast.Call = written
-        return found
-
-    def _names_in(self, node: ast.expr) -> list[str]:
-        known, value = self._statics.find(node)
-        if not is_made_alone(node):
-            raise self._refuse(node, "** of what is computed here; give it a name before, and write ** of that")
-        value = value if known else self._value(node)
-        keys = list(value) if isinstance(value, Mapping | Dictionary) else None
-        if keys is None or not all(isinstance(one, str) for one in keys):
-            raise self._refuse(node, f"** of {words(kind_of(value))}; allowed: of dicts whose keys are texts")
-        return keys
 
     @property
     def _special(self) -> tuple[tuple[Any, Callable[[ast.Call], Any]], ...]:
@@ -284,7 +204,9 @@ class CallEvaluation(StackEvaluation):
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
         if any(isinstance(one, dict) for _, one in call.given):
-            raise self._refuse(node, "gives on a dict that all instances share; write its items out in the text")
+            raise self._refuse(
+                node, "gives on a dict that all instances share; write its items out in the text"
+            )
         site = self._set_role(node, "library")
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
@@ -313,8 +235,9 @@ class CallEvaluation(StackEvaluation):
             result, _ = self._recording.call(call.function, given, statics, site.callees)
         except ModelError as error:
             refusal = self._refuse(node, f"{call.function.__name__}: {error}")
-            known = isinstance(error, SampleError)
-            raise SampleError(refusal, error.error) if known else refusal from error
+            if isinstance(error, SampleError):
+                raise SampleError(refusal, error.error, error.is_noticed) from error
+            raise refusal from error
         if call.function is stacked.extreme:
             return Extremes(*result)
         return rows_if_tensors(result) if any(isinstance(one, StackedRows) for one in given) else result

@@ -22,6 +22,7 @@ class ExceptionEvaluation(CallEvaluation):
     def __init__(self, recording: Recorder, context: Context, values: dict[str, Any]) -> None:
         super().__init__(recording, context, values)
         self._taken: list[SampleError] = []
+        self._noticed: list[BaseException] = []  # of which only the class is known
 
     @abstractmethod
     def _body(self, body: Sequence[ast.stmt]) -> Any:
@@ -75,10 +76,28 @@ class ExceptionEvaluation(CallEvaluation):
         self._field(clause, thrown.error, ARGS)
         if clause.name is not None:
             self._values[clause.name] = thrown.error
+            if thrown.is_noticed:
+                self._noticed.append(thrown.error)
         self._taken.append(thrown)
         found = self._body(clause.body)
         self._taken.pop()
         return found
+
+    def _field(self, node: ast.AST, base: Any, name: str) -> None:
+        if name == ARGS and isinstance(node, ast.Attribute):
+            self._check_said(node, base)
+        super()._field(node, base, name)
+
+    def _as_text(self, node: ast.Call) -> str:
+        for one in self._noticed if len(node.args) == 1 else ():
+            if self._value(node.args[0]) is one:
+                self._check_said(node, one)
+        return super()._as_text(node)
+
+    def _check_said(self, node: ast.AST, error: Any) -> None:
+        if any(error is one for one in self._noticed):
+            what = f"what Python says of an {type(error).__name__}; write a text, or isinstance of it"
+            raise self._refuse(node, what)
 
     def _types_of(self, clause: ast.ExceptHandler) -> tuple[type, ...]:
         if clause.type is None:

@@ -115,7 +115,7 @@ class ObjectEvaluation(LoopEvaluation):
             except KeyError:
                 what = f"leaves out {name} of {source.function.__name__}"
                 if name in (source.rest, source.named_rest):
-                    what = f"a method of an object that takes {name} of any number; give it parameters with names"
+                    what = f"a method of an object that takes any number of {name}; give it parameters"
                 raise self._refuse(node, what) from None
             nodes.append(keyword)
         return given, nodes

@@ -18,14 +18,12 @@ class StackEvaluation(TextEvaluation):
 
     def _of_list(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         """Return the rows of a tensor that a call makes of a list of any length; None for other calls."""
-        if node.args and isinstance(self._site(node.args[0]).value, ast.List):  # written out
+        if not args or not node.args or isinstance(self._site(node.args[0]).value, ast.List):  # written out
             return None
         if is_stack(function, node):
             return self._stack(node, args, named)
         if is_joined(function, node):
             return self._joined(node, function, args, named)
-        if not args or not node.args:
-            return None
         is_known = self._statics.find(node.args[0])[0]
         if not is_known and is_ids(function, args[0], node.args[0], named):
             import torch

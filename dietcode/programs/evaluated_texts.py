@@ -55,18 +55,21 @@ class TextEvaluation(MethodEvaluation):
             self._set_role(node, "text")
             return str(self._plain_value(node.args[0]))
         if len(value.args) != 1 or isinstance(value, KeyError) or not isinstance(value.args[0], str):
-            raise self._refuse(node, "str of this exception; allowed: of one that has a text alone, but KeyError")
+            raise self._refuse(
+                node, "str of this exception; allowed: of one that has a text alone, but KeyError"
+            )
         self._set_role(node, "said")
         return str(value)
 
-    def _join(self, node: ast.Call, separator: str, items: Any) -> Any:
-        """Return ``separator.join(items)``."""
+    def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
+        """Return ``separator.join(items)``, the only method that texts have."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
-        if not isinstance(items, list | tuple):
-            raise self._refuse(node, f"join of {words(kind_of(items))}; allowed: of a list of texts")
-        return self._library(
-            node, ListsCall(lists.joined, ((node.func.value, separator), (node.args[0], items)))
-        )
+        name = node.func.attr
+        if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):
+            what = f"calls {name} of a text; allowed: join of a list of texts, f-strings, + and comparisons"
+            raise self._refuse(node, what)
+        pairs = (node.func.value, base), (node.args[0], args[0])
+        return self._library(node, ListsCall(lists.joined, pairs))
 
 
 def specification_of(node: ast.FormattedValue) -> str | None:

@@ -50,7 +50,7 @@ class Evaluation(ABC):
     def _failed(self, node: ast.AST, error: Exception) -> ModelError:
         """Return what to raise where plain Python of a sample fails: the program may take some of it."""
         refusal = self._refuse(node, f"a sample fails: {type(error).__name__}: {error}")
-        return SampleError(refusal, error) if isinstance(error, NOTICED) else refusal
+        return SampleError(refusal, error, is_noticed=True) if isinstance(error, NOTICED) else refusal
 
     def _site(self, node: ast.AST) -> Site:
         return self._context.sites.setdefault((self._path, node), Site())
@@ -204,14 +204,12 @@ class Evaluation(ABC):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
-        if function is operator.add and all(isinstance(one, str) for one in operands):
-            self._set_role(node, "text")
-            return "".join(operands)
-        if function in ORDERS and all(isinstance(one, str) for one in operands):
-            self._set_role(node, "text order")
-            return function(*operands)
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
-            raise self._refuse(node, "computes with texts; allowed: comparisons, + and `in` a list of them")
+            is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
+            if not is_known:
+                what = "computes with texts; allowed: comparisons, + and `in` a list of them"
+                raise self._refuse(node, what)
+            self._set_role(node, "text order" if function in ORDERS else "text")
         try:
             found = function(*operands)
         except Exception as error:

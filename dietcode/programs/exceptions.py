@@ -1,8 +1,9 @@
-"""Exceptions of a program: what a sample throws, which classes there are, and where the machine takes them."""
+"""Exceptions of a program: what samples throw, which classes there are, where the machine takes them."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,22 +15,29 @@ if TYPE_CHECKING:
     from dietcode.programs.recording import Recording
 
 ARGS = "args"  # the first field of each exception
-# What the machine itself notices: its number, Python's exception, and what that says.
-OF_MACHINE: tuple[tuple[int, type[Exception], str], ...] = (
-    (2, IndexError, "list index out of range"),
-    (5, ZeroDivisionError, "division by zero"),
-    (12, IndexError, "pop from empty list"),
+# What the machine itself notices: its number, and Python's exception, whose text it does not have.
+OF_MACHINE: tuple[tuple[int, type[Exception]], ...] = (
+    (2, IndexError),
+    (5, ZeroDivisionError),
+    (12, IndexError),
 )
-NOTICED = tuple(own for _, own, _ in OF_MACHINE)
+NOTICED = tuple(own for _, own in OF_MACHINE)
 _RAISED = (KeyError, ValueError, AssertionError)  # by what a program calls
 
 
 class SampleError(ModelError):
-    """A sample has thrown an exception; it is refused where the program does not take it."""
+    """A sample has thrown an exception; it is refused where the program does not take it.
 
-    def __init__(self, refusal: ModelError, error: BaseException) -> None:
+    Attributes
+    ----------
+    error : BaseException
+    is_noticed : bool
+        Whether it is one of `NOTICED` that the program did not raise itself.
+    """
+
+    def __init__(self, refusal: ModelError, error: BaseException, is_noticed: bool = False) -> None:
         super().__init__(str(refusal))
-        self.error = error
+        self.error, self.is_noticed = error, is_noticed
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,7 @@ def handlers_of(
         Of each label, by its identity.
     """
     registers = {
-        id(label.target): one.writes[0]
-        for label, one in zip(code, code[1:], strict=False)
-        if one.word == "caught"
+        id(label.target): one.writes[0] for label, one in itertools.pairwise(code) if one.word == "caught"
     }
     found: list[list[int]] = []
     for at, one in enumerate(kept):

@@ -29,7 +29,6 @@ from dietcode.programs.trying import UNREACHED, lower_thrown
 from dietcode.programs.values import KnownValue, Register, Several, Value
 
 
-
 class ExpressionLowering(ABC):
     """Expressions of one context as code.
 

@@ -6,67 +6,20 @@ fiber waits or has finished, bucket by bucket.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.errors import DietCodeError
+from dietcode.programs.plain_operators import BINARY, UNARY
 from dietcode.runtime.programs.code import RECORD_KINDS
-from dietcode.runtime.programs.instances import find, is_same
 from dietcode.runtime.programs.results import DICT_RECORD
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
 
 PHASE = 1 << 32
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "min": min,
-    "max": max,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "is": is_same,
-    "find": find,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-}
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "not": operator.not_,
-    "abs": abs,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "invert": operator.invert,
-    "round": round,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "tanh": math.tanh,
-    "sin": math.sin,
-    "cos": math.cos,
-    "log2": math.log2,
-    "log10": math.log10,
-    "log1p": math.log1p,
-    "expm1": math.expm1,
-}
 _SEQUENCES = {"list": list, "tuple": tuple}
 _KINDS = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, tuple: 5, list: 6}  # as the machine numbers them
 _TENSOR = 8
@@ -406,8 +359,8 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "const": lambda form, _, r, d, k: operator.setitem(r, d, form["constants"][k]),
     "tensor": lambda _, tensors, r, d, k: operator.setitem(r, d, tensors[k]),
     "move": lambda _, __, r, d, a: operator.setitem(r, d, r[a]),
-    "unary": lambda _, __, r, d, word, a: operator.setitem(r, d, _UNARY[word](r[a])),
-    "binary": lambda _, __, r, d, word, a, b: operator.setitem(r, d, _BINARY[word](r[a], r[b])),
+    "unary": lambda _, __, r, d, word, a: operator.setitem(r, d, UNARY[word](r[a])),
+    "binary": lambda _, __, r, d, word, a, b: operator.setitem(r, d, BINARY[word](r[a], r[b])),
     "tuple": lambda _, __, r, d, own: operator.setitem(r, d, tuple(r[one] for one in own)),
     "list": lambda _, __, r, d, own: operator.setitem(r, d, [r[one] for one in own]),
     "record": lambda form, _, r, d, k, own: operator.setitem(

@@ -21,7 +21,9 @@ def definition_of(function: Any) -> ast.FunctionDef | None:
     found = [
         one
         for one in ast.walk(ast.parse("".join(lines)))
-        if isinstance(one, ast.Lambda) and _names(one) == code.co_varnames[: len(_names(one))] and _is_of(one, code)
+        if isinstance(one, ast.Lambda)
+        and _names(one) == code.co_varnames[: len(_names(one))]
+        and _is_of(one, code)
     ]
     if len(found) != 1:
         return None
@@ -40,6 +42,10 @@ def _is_of(node: ast.Lambda, code: CodeType) -> bool:
     """Whether the instructions of a function come from a lambda's text."""
     body = node.body
     begin, end = (body.lineno, body.col_offset), (body.end_lineno or 0, body.end_col_offset or 0)
-    places = [(line, column) for line, _, column, _ in code.co_positions() if line is not None and column is not None]
+    places = [
+        (line, column)
+        for line, _, column, _ in code.co_positions()
+        if line is not None and column is not None
+    ]
     inside = [begin <= place <= end for place in places if place[1] or place[0] != code.co_firstlineno]
     return bool(inside) and all(inside)

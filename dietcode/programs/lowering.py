@@ -64,12 +64,10 @@ class FunctionLowering(CallLowering):
             self._if(node)
         elif isinstance(node, ast.While):
             self._while(node)
-        elif isinstance(node, ast.For):
-            lower_for(self, node)
+        elif isinstance(node, ast.For | ast.Try):
+            (lower_for if isinstance(node, ast.For) else lower_try)(self, node)  # type: ignore[arg-type]
         elif isinstance(node, ast.Return):
             self._return(node)
-        elif isinstance(node, ast.Try):
-            lower_try(self, node)
         elif isinstance(node, ast.Assert):
             good = Label()
             self.condition(node.test, lambda value: self._unless(value, good))

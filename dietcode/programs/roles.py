@@ -82,11 +82,7 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         is_torch = not is_users_module(function)
         return "tensor" if is_torch or _is_straight_given(args) else "call"
     if isinstance(function, type):
-        if issubclass(function, BaseException):
-            begin = inspect.getattr_static(function, "__init__")
-            return "record" if not inspect.isfunction(begin) or is_users(begin) else ""
-        is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
-        return "record" if is_record or _makes_plain_objects(function) else ""
+        return "record" if _makes_records(function) else ""
     if (inspect.isfunction(function) or inspect.ismethod(function)) and is_users(function):
         is_straight = _is_straight_given(args)
         plain = function.__func__ if inspect.ismethod(function) else function
@@ -107,6 +103,14 @@ def initialiser_of(cls: type) -> Any:
     word = "__post_init__" if dataclasses.is_dataclass(cls) else "__init__"
     found = inspect.getattr_static(cls, word, None)
     return found if inspect.isfunction(found) else None
+
+
+def _makes_records(cls: type) -> bool:
+    """Whether a program may make objects of a class."""
+    if issubclass(cls, BaseException):
+        begin = inspect.getattr_static(cls, "__init__")
+        return not inspect.isfunction(begin) or is_users(begin)
+    return dataclasses.is_dataclass(cls) or hasattr(cls, "_fields") or _makes_plain_objects(cls)
 
 
 def _makes_plain_objects(cls: type) -> bool:

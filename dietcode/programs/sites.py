@@ -95,6 +95,7 @@ class Recorder(Protocol):
     ) -> tuple[Any, int]:
         """Return what a function returns, and the number of the context that computed it."""
 
+
 ALLOWED = (
     "functions, if, while, for, lists, tuples, dataclasses, numbers, comparisons, tensor code, "
     "dietcode.concurrent and dietcode.map"

@@ -57,10 +57,9 @@ class FunctionSource:
         given = self.tree.args
         self.rest = given.vararg.arg if given.vararg else ""
         self.named_rest = given.kwarg.arg if given.kwarg else ""
-        for one in (given.vararg, given.kwarg):
-            if one is not None:
-                given.kwonlyargs.append(one)
-                given.kw_defaults.append(None)
+        rest = [one for one in (given.vararg, given.kwarg) if one is not None]
+        given.kwonlyargs += rest
+        given.kw_defaults += [None for _ in rest]
         given.vararg = given.kwarg = None
         self._plain = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.parameters = [*self._plain, *(one.arg for one in given.kwonlyargs)]

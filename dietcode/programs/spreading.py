@@ -96,7 +96,7 @@ def names_written(node: ast.Call, names: Sequence[Sequence[str]]) -> ast.Call:
 
 
 def with_named_rest(node: ast.Call, parameters: Sequence[str], rest: str) -> ast.Call:
-    """Return a call that gives a function's ``**kwargs`` as a dict of the names that it has no parameter for."""
+    """Return a call that gives ``**kwargs`` as a dict of the names that a function has no parameter for."""
     own = [one for one in node.keywords if one.arg in parameters]
     rows: list[ast.expr] = [
         at(node, ast.Tuple([at(node, ast.Constant(one.arg)), one.value], ast.Load()))

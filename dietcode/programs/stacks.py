@@ -162,8 +162,8 @@ def rows_if_tensors(value: Any) -> Any:
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value is an object of a class of the user's, and no tensor or named tuple."""
-    return hasattr(value, "__dict__") and not isinstance(value, tuple) and not is_tensor(value)
+    """Whether a value is an object of a class of the user's, and no tensor."""
+    return hasattr(value, "_fields") or (hasattr(value, "__dict__") and not is_tensor(value))
 
 
 def python_call(

@@ -63,7 +63,7 @@ def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
 
 
 def without_context(node: ast.With) -> list[ast.stmt] | None:
-    """Return ``with`` something that changes no result, or suppresses exceptions, without it; None for others."""
+    """Return ``with`` what changes no result, or suppresses exceptions, without it; None for others."""
     if len(node.items) == 1:
         taken = _suppressed(node)
         if taken is not None:

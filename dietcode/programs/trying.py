@@ -65,7 +65,7 @@ def _lower_taken(writer: FunctionWriter, node: ast.Try) -> None:
     for clause in node.handlers:
         other = Label()
         types = _types_of(writer, clause)
-        own = [number for number, cls, _ in OF_MACHINE if issubclass(cls, types)]
+        own = [number for number, cls in OF_MACHINE if issubclass(cls, types)]
         records = enumerate(writer.classes.values())
         own += [RECORD_KINDS + k for k, cls in records if is_exception_class(cls) and issubclass(cls, types)]
         found = code.emit("lookup", (code.read(key), KnownValue(False)), dict.fromkeys(own, True))
@@ -87,7 +87,7 @@ def _types_of(writer: FunctionWriter, clause: ast.ExceptHandler) -> tuple[type, 
 
 
 def _write_key(writer: FunctionWriter, name: str, key: str) -> None:
-    """Write of which class an exception is: the kind of a record, or the number of what the machine noticed."""
+    """Write the class of an exception: the kind of a record, or the number of what the machine noticed."""
     code, known = writer.code, Label()
     kind = code.emit("kind", (code.read(name),))
     code.write(key, kind)
@@ -106,17 +106,16 @@ def _write_exception(
     nodes = (node for one in clause.body for node in ast.walk(one))
     if not any(isinstance(node, ast.Name) and node.id == variable for node in nodes):
         return
-    for number, cls, text in OF_MACHINE:
+    for number, cls in OF_MACHINE:
         if issubclass(cls, types):
             other = Label()
             is_own = code.emit("binary", (code.read(key), KnownValue(number)), "==")
             code.jump_unless(is_own, other)
-            code.write(variable, _made(writer, cls, text))
+            code.write(variable, _made(writer, cls, KnownValue(None)))
             code.label(other)
 
 
-def _made(writer: FunctionWriter, cls: type, text: str) -> Value:
-    args = writer.code.emit("tuple", (KnownValue(text),))
+def _made(writer: FunctionWriter, cls: type, args: Value) -> Value:
     fields = [args if one == ARGS else KnownValue(None) for one in writer.records[cls.__name__]]
     return writer.code.emit("record", fields, cls.__name__)
 
@@ -126,7 +125,8 @@ def lower_thrown(writer: FunctionWriter, cls: Any, text: str) -> None:
     if not writer.throws or cls.__name__ not in writer.records:
         writer.fail(f"{cls.__name__}: {text}" if text else cls.__name__)
         return
-    writer.code.emit("throw", (_made(writer, cls, text),), writes=0)
+    args = writer.code.emit("tuple", (KnownValue(text),))
+    writer.code.emit("throw", (_made(writer, cls, args),), writes=0)
 
 
 def lower_raise(writer: FunctionWriter, node: ast.Raise) -> None:
