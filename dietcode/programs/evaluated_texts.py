@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 from dietcode.programs import lists
 from dietcode.programs.evaluated_methods import MethodEvaluation
+from dietcode.programs.formats import specification_of
 from dietcode.programs.kinds import NUMBERS, kind_of, words
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ListsCall
-from dietcode.runtime.programs.code import SPECIFICATION
 
 _ALLOWED = "allowed: of whole numbers, floats, bools, texts and None"
 
@@ -70,15 +69,3 @@ class TextEvaluation(MethodEvaluation):
             raise self._refuse(node, what)
         pairs = (node.func.value, base), (node.args[0], args[0])
         return self._library(node, ListsCall(lists.joined, pairs))
-
-
-def specification_of(node: ast.FormattedValue) -> str | None:
-    """Return how a value is formatted, empty for as it is; None for what the machine does not know."""
-    given = node.format_spec
-    if given is None:
-        return ""
-    parts = given.values if isinstance(given, ast.JoinedStr) else []
-    texts = [one.value for one in parts if isinstance(one, ast.Constant)]
-    text = "".join(map(str, texts))
-    is_known = len(texts) == len(parts) and re.fullmatch(SPECIFICATION, text)
-    return text if is_known else None

@@ -14,9 +14,9 @@ from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
-from dietcode.programs.evaluated_texts import specification_of
 from dietcode.programs.exceptions import FinalStatements
 from dietcode.programs.fieldwise import Fieldwise
+from dietcode.programs.formats import specification_of
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations

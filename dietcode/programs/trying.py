@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs.classes import named_types
 from dietcode.programs.code import ExceptionHandler, Label
 from dietcode.programs.exceptions import ARGS, OF_MACHINE, FinalStatements, is_exception_class
+from dietcode.programs.formats import specification_of
 from dietcode.programs.roles import initialiser_of
 from dietcode.programs.sites import is_of_library
 from dietcode.programs.values import KnownValue, Value
@@ -145,12 +146,32 @@ def lower_raise(writer: FunctionWriter, node: ast.Raise) -> None:
         if not known or not is_exception_class(cls) or initialiser_of(cls) is not None:
             writer.fail(UNREACHED)
             return
-        said = [_text_of(one) for one in given.args[:1]]
-        lower_thrown(writer, cls, said[0] if said else "")
+        args = [_unseen(writer, one) for one in given.args]
+        known_args = [one for one in args if one is not None]
+        is_known = len(known_args) == len(args) and not given.keywords
+        made = (
+            code.emit("tuple", known_args) if is_known else KnownValue(None)
+        )  # which nobody reads as a text
+        code.emit("throw", (_made(writer, cls, made),), writes=0)
     elif isinstance(given, ast.Name) and given.id in code.variables:
         code.emit("throw", (code.read(given.id),), writes=0)
     else:
         writer.fail(UNREACHED)
+
+
+def _unseen(writer: FunctionWriter, node: ast.expr) -> Value | None:
+    """Return an argument of an exception that no sample raised; None where its text has to be run."""
+    parts = [node]
+    if isinstance(node, ast.JoinedStr):
+        parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
+        forms = [one for one in node.values if isinstance(one, ast.FormattedValue)]
+        if any(specification_of(one) is None or one.conversion not in (-1, 115) for one in forms):
+            return None
+    for one in parts:
+        is_name = isinstance(one, ast.Name) and one.id in writer.code.variables
+        if not is_name and not (isinstance(one, ast.Constant) and isinstance(one.value, str | int | float)):
+            return None
+    return writer.value(node)
 
 
 def lower_pending(writer: FunctionWriter, num_loops: int) -> None:

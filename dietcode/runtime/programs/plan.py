@@ -9,7 +9,7 @@
      "tensors": [{"value", "type"}],              weights, or what follows from them
      "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "load": [step],
                  "steps": [step]}],
-     "functions": [{"name", "file", "parameters", "registers", "code", "lines"}],
+     "functions": [{"name", "file", "parameters", "registers", "code", "lines", "handlers"}],
      "weights", "values"}                         as a recursion has them
 
 Steps are those of a recursion, of B rows, up to ``max_batch``; T, the rows of a table, is ``max_rows``. They
