@@ -15,6 +15,7 @@ import pytest
 from needs import of_extra
 from program_runs import assert_same, compiled, form_of
 
+from dietcode.errors import ModelError
 from dietcode.programs.interpreter import InstanceError
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -252,7 +253,8 @@ def orders(items: list[int]) -> Any:
     other = Cost(items[0])
     points = sorted([Point(one % 2, one) for one in items], reverse=True)
     both = (least <= other, least > other, least >= other, least == other, least != other)
-    return [(one.score, one.name) for one in ranked], least.value, both, points, min(points), max(ranked).name
+    pairs = [(one.x, one.y) for one in [*points, min(points)]]
+    return [(one.score, one.name) for one in ranked], least.value, both, pairs, max(ranked).name
 
 
 def options(n: int) -> Any:
@@ -384,6 +386,23 @@ def test_a_program_without_try_keeps_its_exceptions_as_texts() -> None:
     assert "raise" in words
     assert "throw" not in words
     assert not any("handlers" in one for one in form["functions"])
+
+
+def test_a_function_that_another_one_returned_is_refused_by_name() -> None:
+    def program(n: int) -> int:
+        def adding(m: int) -> Callable[[int], int]:
+            def add(k: int) -> int:
+                return k + m
+
+            return add
+
+        add = adding(n)
+        return add(2)
+
+    with pytest.raises(
+        ModelError, match=r"calls a function that another one returned; give it what it needs"
+    ):
+        form_of(program, [1])
 
 
 def _copied(given: list[Any]) -> list[Any]:

@@ -333,17 +333,6 @@ def with_texts_repeated(text: str) -> Any:
     return text * 2
 
 
-def with_factory(n: int) -> Any:
-    def adding(m: int) -> Any:
-        def add(k: int) -> int:
-            return k + m
-
-        return add
-
-    add = adding(n)
-    return add(2)
-
-
 def with_other_names(n: int) -> Any:
     given = {"b": n} if n == 1 else {"a": n}
     return with_defaults(1, **given)
@@ -546,13 +535,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
     "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
     "an order of objects": (with_order_of_objects, [1], "< of a Pair, which its class does not say; give it"),
-    "a function that is returned": (with_factory, [1], "calls a function that another one returned; give it"),
     "other names": (
         with_other_names,
         [1, 2],
         "** of other names in another sample; allowed: always the same",
     ),
-    "what Python says": (with_text_of_index, [9], "what Python says of an IndexError; write a text of your"),
+    "what Python says": (with_text_of_index, [9], "what Python says of an IndexError; write a text"),
     "raise without an exception": (with_bare_raise, [1], "raise without an exception, outside of except"),
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
