@@ -64,7 +64,7 @@ def listed(node: ast.ListComp, statics: Statics) -> ast.List | None:
         found: list[ast.expr] = []
         for one in items:
             values = dict(_named(loop.target, one, statics))
-            found.append(_Replaced(values).visit(copy.deepcopy(node.elt, _kept(node.elt))))
+            found.append(_WrittenOut(values).visit(copy.deepcopy(node.elt, _kept(node.elt))))
         statics.source.chains[key] = ast.fix_missing_locations(at(node, ast.List(found, ast.Load())))
     known: ast.List = statics.source.chains[key]
     return known
@@ -156,7 +156,7 @@ def _named(target: ast.expr, value: ast.expr, statics: Statics) -> Iterator[tupl
         yield from _named(one, item, statics)
 
 
-class _Replaced(ast.NodeTransformer):
+class _WrittenOut(ast.NodeTransformer):
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self._values = values
 
