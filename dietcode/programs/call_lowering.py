@@ -11,6 +11,7 @@ from dietcode.programs import dictionaries, sets
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
+from dietcode.programs.exceptions import ARGS
 from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
@@ -18,6 +19,7 @@ from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
+from dietcode.programs.trying import UNREACHED
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.instances import find
@@ -40,6 +42,9 @@ class CallLowering(ExpressionLowering):
         rules = {"builtin": self._builtin, "record": self._record, "tensor": self._tensor_call}
         if not role and any(function is one for one in BUILTINS):
             return self._builtin(node, function)  # of a line of `lists` that no sample reached
+        if not role and self.throws:  # what is before it in its statement has always thrown
+            self.fail(UNREACHED)
+            return KnownValue(None)
         return rules[role](node, function) if role in rules else self._method(node, role)
 
     def _stacked(self, node: ast.Call) -> Value:
@@ -59,6 +64,9 @@ class CallLowering(ExpressionLowering):
 
     def _tensor_argument(self, node: ast.expr) -> Value:
         """Return an argument of tensor code; a list that is written there has its items one by one."""
+        written = self.site(node).value if self.site(node).role == "written" else None
+        if isinstance(written, ast.List):
+            node = written
         if isinstance(node, ast.List) and not self.statics.find(node)[0]:
             return Several(tuple(map(self._tensor_argument, node.elts)), is_list=True)
         return self.value(node)
@@ -115,6 +123,11 @@ class CallLowering(ExpressionLowering):
         )
         self.code.label(end)
         return self.code.read(found)
+
+    def said(self, node: ast.expr) -> Value:
+        """Return what an exception says, which is the first of its arguments."""
+        args = self.code.emit("field", (self.value(node),), ARGS)
+        return self.code.emit("get", (args, KnownValue(0)))
 
     def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         args = [self.value(one) for one in node.args]
@@ -206,8 +219,9 @@ class CallLowering(ExpressionLowering):
         args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
-        if function is find:
-            return self.code.emit("binary", args, "find")
+        if function is find or (function is round and len(args) == 2):
+            is_found = function is find
+            return self.code.emit("binary", args, "find") if is_found else self.code.emit("rounded", args)
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))
@@ -233,7 +247,11 @@ class CallLowering(ExpressionLowering):
         begin = initialiser_of(function)
         is_plain = begin is not None and begin.__name__ == "__init__"
         args, named = self._arguments(node)
-        given = {} if is_plain else self._fields_given(node, function, args, named)
+        is_exception = issubclass(function, BaseException)
+        if is_exception:
+            given: dict[str, Value] = {ARGS: self.code.emit("tuple", args)}
+        else:
+            given = {} if is_plain else self._fields_given(node, function, args, named)
         order = self.records[function.__name__]
         made = self.code.emit(
             "record", [given.get(name, _of_all(function, name)) for name in order], function.__name__
@@ -295,6 +313,8 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
     "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
     "method": lambda own, node, _: own._by_class(node),
+    "text": lambda own, node, _: own.code.emit("join", [own.value(node.args[0])]),
+    "said": lambda own, node, _: own.said(node.args[0]),
     "replaced": lambda own, node, site: own._replaced(node, site.value),
 }
 

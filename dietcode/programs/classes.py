@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.sets import MemberSet
+from dietcode.programs.sources import Statics
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, TENSOR, TEXT, TUPLE
 
@@ -31,6 +33,17 @@ def types_of(given: Any) -> tuple[type, ...] | None:
     if members is not None and not isinstance(given, type):  # int | None, Union[int, None]
         return types_of(tuple(members))
     return (given,) if isinstance(given, type) else None
+
+
+def named_types(node: ast.expr, statics: Statics) -> tuple[type, ...] | None:
+    """Return the types that an expression names, as ``A``, ``(A, B)`` and ``A | B``; None for any other."""
+    is_either = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and is_either else None
+    parts = node.elts if isinstance(node, ast.Tuple) else parts
+    if parts is None:
+        return types_of(statics.find(node)[1])
+    found = [named_types(one, statics) for one in parts]
+    return None if any(one is None for one in found) else tuple(t for one in found for t in one or ())
 
 
 def kinds_of(types: tuple[type, ...], classes: Mapping[str, type]) -> list[int]:

@@ -25,6 +25,14 @@ class Label:
 
 
 @dataclass(eq=False)
+class ExceptionHandler:
+    """Where an exception goes on, and the register that gets what was thrown."""
+
+    label: Label
+    register: int
+
+
+@dataclass(eq=False)
 class Instruction:
     """One instruction over registers that are as many as are needed.
 
@@ -40,6 +48,8 @@ class Instruction:
         Of a block.
     target : Label or None
         Of a jump; for "label", itself.
+    handler : ExceptionHandler or None
+        Where it goes on if it throws; it does not write then.
     """
 
     word: str
@@ -49,6 +59,15 @@ class Instruction:
     line: int = 0
     group: OperationGroup | None = None
     target: Label | None = None
+    handler: ExceptionHandler | None = None
+
+
+THROWING = frozenset(
+    (
+        *("get", "put", "pop", "unary", "binary", "call", "wait", "throw", "slice", "len", "lookup"),
+        *("value", "argmax", "values", "field", "setfield", "append", "as"),
+    )
+)
 
 
 class Code:
@@ -68,6 +87,7 @@ class Code:
         self._current: dict[str, Value] = {}
         self._changed: set[str] = set()
         self._group = OperationGroup()
+        self.handlers: list[ExceptionHandler] = []  # of what is being written, the innermost last
 
     def fresh(self) -> int:
         """Return a new register."""
@@ -78,7 +98,10 @@ class Code:
         """Write an instruction that reads values; returns the register that it writes."""
         given = [self.register_of(one) for one in reads]
         target = [self.fresh()] if writes else []
-        self.instructions.append(Instruction(word, target, given, list(rest), self.line))
+        handler = self.handlers[-1] if self.handlers and word in THROWING else None
+        if handler is not None and self._changed:  # what takes it reads variables
+            given = self._settled(given)
+        self.instructions.append(Instruction(word, target, given, list(rest), self.line, handler=handler))
         return Register(target[0] if target else -1)
 
     # ---- Variables ----
@@ -117,6 +140,19 @@ class Code:
         number = self.register_of(condition)
         self.end_block()
         self.instructions.append(Instruction("else", [], [number], line=self.line, target=label))
+
+    def _settled(self, numbers: list[int]) -> list[int]:
+        """End the basic block; returns registers that still hold what these do."""
+        own = {self.variables[name] for name in self._changed}
+        kept = [self._moved(one, self.fresh()) if one in own else one for one in numbers]
+        self.end_block()
+        return kept
+
+    def caught(self, handler: ExceptionHandler) -> Register:
+        """Begin what an exception goes on with; returns what was thrown."""
+        self.label(handler.label)
+        self.instructions.append(Instruction("caught", [handler.register], [], line=self.line))
+        return Register(handler.register)
 
     def end_block(self) -> None:
         """Write every variable that changed to its register."""

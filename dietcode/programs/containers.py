@@ -69,11 +69,14 @@ class TableLookup:
     items : mapping
     otherwise : object
         What stands for a key that is not there: a value, an expression, or `MISSING` for an error.
+    error : type
+        The class of that error.
     """
 
     key: ast.expr
     items: Mapping[Any, Any]
     otherwise: Any = MISSING
+    error: type = KeyError
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets, stacked, statements
+from dietcode.programs import dictionaries, lists, orders, sets, stacked, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
+from dietcode.programs.enums import is_enum, member_of
+from dietcode.programs.evaluated_arguments import ArgumentEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
-from dietcode.programs.evaluated_stacks import StackEvaluation
 from dietcode.programs.evaluating import hashed
+from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
-from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.spreading import has_stars, is_read_alone, spread
+from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import (
     ListsCall,
     StackedRows,
@@ -50,8 +51,7 @@ _ADVICE = {
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
     "partial": "write a function by def",
-    "str": "texts are compared, and not made; as a key write the number, or a tuple",
-    "repr": "texts are compared, and not made; as a key write a tuple",
+    "repr": "write str, or an f-string",
     "iter": "go over the list itself, or by positions",
 }
 _OF_PACKAGES = {
@@ -67,61 +67,40 @@ _OF_TENSORS = {
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
-class CallEvaluation(StackEvaluation):
+class CallEvaluation(ArgumentEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
-        if any(one.arg is None for one in node.keywords):
-            raise self._refuse(node, "a call with **; write the arguments out")
         known, function = self._statics.find(node.func)
         if inspect.isfunction(function) and hasattr(function, "__wrapped__") and is_users(function):
             raise self._refuse(node, f"{function.__name__} is decorated; allowed: {DECORATORS}")
         is_special = any(function is own for own, _ in self._special)
         source = self._source_with_rest(function) if known and not is_special else None
-        if has_stars(node) or (source is not None and all(one.arg != source.rest for one in node.keywords)):
+        if self._has_other_arguments(node, source):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
-        if isinstance(getattr(function, "__self__", None), list | dict | set):
-            return self._of_constant(node, function)
-        for own, run in self._special:
-            if function is own:
-                return run(node)
-        if getattr(function, "__name__", "") == "topk" and not is_users(function):
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, str | list | dict | set):
+            return self._method(node) if isinstance(owner, str) else self._of_constant(node, function)
+        rule = next((run for own, run in self._special if function is own), None)
+        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
             return self._topk(node, node.args)
-        return self._plain_call(node, function)
+        if rule is None and is_enum(function):
+            return self._member(node, function)
+        return self._plain_call(node, function) if rule is None else rule(node)
 
-    def _source_with_rest(self, function: Any) -> FunctionSource | None:
-        """Return the source of a function or method of the user's that has ``*args``; None for others."""
-        if isinstance(function, NestedFunction):
-            source = self._recording.source_of(function)
-            return source if source.rest else None
-        if not inspect.isfunction(function) and not inspect.ismethod(function):
-            return None
-        target = callable_of(function)[0]
-        has_rest = bool(target.__code__.co_flags & inspect.CO_VARARGS)
-        return self._recording.source_of(target) if has_rest and is_users(target) else None
-
-    def _spread(self, node: ast.Call, function: Any, source: FunctionSource | None) -> Any:
-        """Evaluate a call with its arguments written out."""
-        for one in node.args:
-            if isinstance(one, ast.Starred) and not is_read_alone(one.value):
-                raise self._refuse(node, f"* of {ast.unparse(one.value)}; write * of a name")
-
-        def length_of(one: ast.expr) -> int:
-            value = self._value(one)
-            if not isinstance(value, list | tuple):
-                raise self._refuse(one, f"* of {words(kind_of(value))}; allowed: of lists and tuples")
-            return len(value)
-
-        num_plain = source.num_plain - len(callable_of(function)[1]) if source is not None else 0
-        rest = source.rest if source is not None else ""
-        lengths = [] if rest else [length_of(one.value) for one in node.args if isinstance(one, ast.Starred)]
-        known = self._source.chains.setdefault((node, 0), (spread(node, num_plain, rest, length_of), lengths))
-        if known[1] != lengths:
-            raise self._refuse(node, "* of other numbers of items in samples; allowed: always as many")
-        self._set_role(node, "written").value = known[0]
-        return self._value(known[0])
+    def _member(self, node: ast.Call, cls: Any) -> Any:
+        """Return the member of an Enum that has a value."""
+        asked = member_of(node, cls)
+        if asked is None:
+            raise self._refuse(node, f"{cls.__name__} of this; allowed: of one number or text")
+        value = hashed(self._value(asked.key))
+        self._set_role(node, "lookup").value = asked
+        if value not in asked.items:
+            refusal = self._refuse(node, f"a sample asks for {value!r}, which is no {cls.__name__}")
+            raise SampleError(refusal, ValueError(f"{value!r} is not a valid {cls.__name__}"))
+        return asked.items[value]
 
     @property
     def _special(self) -> tuple[tuple[Any, Callable[[ast.Call], Any]], ...]:
@@ -134,6 +113,7 @@ class CallEvaluation(StackEvaluation):
             (collections.defaultdict, self._with_default),
             (collections.Counter, self._counter),
             (list, self._listed),
+            (str, self._as_text),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
         )
@@ -223,11 +203,15 @@ class CallEvaluation(StackEvaluation):
 
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
+        if any(isinstance(one, dict) for _, one in call.given):
+            raise self._refuse(
+                node, "gives on a dict that all instances share; write its items out in the text"
+            )
         site = self._set_role(node, "library")
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         site.library = call
-        changes = call.function in lists.CHANGING
+        changes = call.function in (*lists.CHANGING, *orders.CHANGING)
         is_of_dicts = call.function.__module__ == dictionaries.__name__
         is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
         given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
@@ -245,16 +229,22 @@ class CallEvaluation(StackEvaluation):
         }
         try:
             if changes and isinstance(given[0], list) and given[0]:
-                self._recording.call(call.function, list(map(_longer_list, given)), statics)
-            elif any(isinstance(one, StackedRows) for one in given) and call.function not in lists.BY_KEYS:
-                self._recording.call(call.function, list(map(self._longer, given)), statics)
-            result, number = self._recording.call(call.function, given, statics)
+                self._rehearse(call.function, list(map(_longer_list, given)), statics)
+            elif any(isinstance(one, StackedRows) for one in given) and call.function not in orders.BY_KEYS:
+                self._rehearse(call.function, list(map(self._longer, given)), statics)
+            result, _ = self._recording.call(call.function, given, statics, site.callees)
         except ModelError as error:
-            raise self._refuse(node, f"{call.function.__name__}: {error}") from error
-        site.callees[number] = None
+            refusal = self._refuse(node, f"{call.function.__name__}: {error}")
+            if isinstance(error, SampleError):
+                raise SampleError(refusal, error.error, error.is_noticed) from error
+            raise refusal from error
         if call.function is stacked.extreme:
             return Extremes(*result)
         return rows_if_tensors(result) if any(isinstance(one, StackedRows) for one in given) else result
+
+    def _rehearse(self, function: Any, given: list[Any], statics: dict[str, Any]) -> None:
+        with contextlib.suppress(SampleError):  # what the sample itself throws comes when it is run
+            self._recording.call(function, given, statics)
 
     def _longer(self, value: Any) -> Any:
         """Return enough rows that each line of a function of `lists` is reached."""
@@ -294,7 +284,7 @@ class CallEvaluation(StackEvaluation):
         try:
             return function(*args, **named)
         except (TypeError, ValueError, OverflowError) as error:
-            raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
+            raise self._failed(node, error) from None
 
     def _tensor_applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         if any(isinstance(one, StackedRows) for one in [*args, *named.values()]):
@@ -319,9 +309,7 @@ class CallEvaluation(StackEvaluation):
         nodes: list[ast.expr | None] = [*([None] * len(bound)), *node.args]
         given, nodes = self._in_order(node, source, [*bound, *args], nodes, named)
         statics = static_arguments(self._statics, source, nodes, given)
-        result, number = self._recording.call(target, given, statics)
-        site.callees[number] = None
-        return result
+        return self._recording.call(target, given, statics, site.callees)[0]
 
     def _map(self, node: ast.Call) -> Any:
         self._set_role(node, "map")
@@ -341,9 +329,8 @@ class CallEvaluation(StackEvaluation):
                 continue
             source = self._recording.source_of(target)
             statics = dict(zip(source.parameters, bound, strict=False))
-            result, number = self._recording.call(target, [*bound, one], statics)
-            self._site(node).callees[number] = None
-            found.append(result)
+            called = self._site(node).callees
+            found.append(self._recording.call(target, [*bound, one], statics, called)[0])
         return found
 
 

@@ -12,7 +12,9 @@ from typing import Any
 from dietcode.programs import dictionaries, lists, stacked
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of
 from dietcode.programs.dictionaries import Dictionary
+from dietcode.programs.enums import read_of_member
 from dietcode.programs.evaluating import Evaluation, hashed
+from dietcode.programs.exceptions import SampleError
 from dietcode.programs.kinds import (
     WholeNumbers,
     is_named_result,
@@ -62,7 +64,7 @@ class ItemEvaluation(Evaluation):
         try:
             found = base[at]
         except IndexError as error:
-            raise self._refuse(node, f"a sample fails: {error}") from None
+            raise self._failed(node, error) from None
         if is_record_kind(kind_of(base)):
             self._note_field_at(node, base, at)
         return found
@@ -95,8 +97,12 @@ class ItemEvaluation(Evaluation):
     def _item_of(self, node: ast.Subscript, items: dict[Any, Any]) -> Any:
         """Return an item of a constant container of numbers, texts and None."""
         key = hashed(self._value(node.slice))
-        if key not in items or not are_scalars(items):
-            raise self._refuse(node, f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks")
+        if not are_scalars(items):
+            raise self._refuse(node, f"an item of {ast.unparse(node.value)}, whose keys are no constants")
+        if key not in items:
+            what = f"a sample asks for {key!r}, which {ast.unparse(node.value)} lacks"
+            self._set_role(node, "lookup").value = TableLookup(node.slice, items)
+            raise SampleError(self._refuse(node, what), KeyError(key))
         self._set_role(node, "lookup").value = TableLookup(node.slice, items)
         return items[key]
 
@@ -165,6 +171,11 @@ class ItemEvaluation(Evaluation):
     def _field_of(self, node: ast.Attribute, base: Any) -> Any:
         """Return a field of an object, or what its class computes for that name."""
         kind = kind_of(base)
+        if kind in ("text", "int", "float") and node.attr in ("value", "name"):
+            asked = read_of_member(node, self._source.function)
+            if asked is not None and (base in asked.items or asked.otherwise is node.value):
+                self._set_role(node, "lookup").value = asked
+                return asked.items.get(base, base)
         if not is_record_kind(kind):
             raise self._refuse(node, f"reads {node.attr} of {words(kind)}; allowed: fields of records")
         own = inspect.getattr_static(type(base), node.attr, None)
@@ -216,7 +227,10 @@ class ItemEvaluation(Evaluation):
                 return
             if not isinstance(base, list) or isinstance(base, StackedRows):
                 raise self._refuse(target, f"writes into {words(kind_of(base))}; allowed: into lists")
-            base[at] = value
+            try:
+                base[at] = value
+            except IndexError as error:
+                raise self._failed(target, error) from None
         elif isinstance(target, ast.Attribute):
             base = self._value(target.value)
             if kind_of(base) == "object":

@@ -11,6 +11,7 @@ from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.unrolling import listed
 
 LOOPED = (range, enumerate, zip, reversed)
 
@@ -55,10 +56,15 @@ class LoopEvaluation(ItemEvaluation):
                 "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
             )
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
+            rows = "; give a list of its characters, or of its words" if isinstance(value, str) else rows
             raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
         return value
 
     def _comprehension(self, node: ast.ListComp) -> Any:
+        written = listed(node, self._statics)
+        if written is not None:
+            self._set_role(node, "written").value = written
+            return self._value(written)
         found: list[Any] = []
 
         def add() -> Any:

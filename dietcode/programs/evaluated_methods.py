@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
@@ -38,24 +40,36 @@ class MethodEvaluation(ObjectEvaluation):
 
     def _method(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Attribute):
+            own = self._values.get(node.func.id) if isinstance(node.func, ast.Name) else None
+            if isinstance(own, NestedFunction):
+                advice = "give it what it needs as arguments, or make it a method"
+                raise self._refuse(node, f"calls a function that another one returned; {advice}")
             raise self._refuse(
                 node, "calls what a value chooses; name the function, or write calls in an `if`"
             )
         base, name = self._value(node.func.value), node.func.attr
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        if isinstance(base, StackedRows):
-            return self._method_of_rows(node, base, args, named)
+        rules: tuple[tuple[Any, Callable[..., Any]], ...] = (
+            (StackedRows, self._method_of_rows),
+            (Dictionary | MemberSet, self._method_of_keys),
+            (str, self._method_of_text),
+        )
+        for cls, rule in rules:
+            if isinstance(base, cls):
+                return rule(node, base, args, named)
         if is_tensor(base):
             return self._method_of_tensor(node, base, args, named)
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
-        if isinstance(base, Dictionary | MemberSet):
-            return self._method_of_keys(node, base, args, named)
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         return self._method_of_list(node, base, args, named)
+
+    @abstractmethod
+    def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
+        """Run a method of a text."""
 
     def _method_of_list(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         assert isinstance(node.func, ast.Attribute)  # where it is called
@@ -77,7 +91,10 @@ class MethodEvaluation(ObjectEvaluation):
                 node, f"yields more than {MOST} values: a generator runs to its end where it is called"
             )
         self._set_role(node, f"list.{name}")
-        return getattr(base, name)(*args)
+        try:
+            return getattr(base, name)(*args)
+        except IndexError as error:
+            raise self._failed(node, error) from None
 
     def _method_of_keys(
         self, node: ast.Call, base: Dictionary | MemberSet, args: list[Any], named: dict[str, Any]

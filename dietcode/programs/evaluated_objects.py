@@ -10,9 +10,10 @@ from typing import Any
 
 from dietcode.programs import statements
 from dietcode.programs.calling import static_arguments
-from dietcode.programs.classes import types_of
+from dietcode.programs.classes import named_types
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_loops import LoopEvaluation
+from dietcode.programs.exceptions import ARGS
 from dietcode.programs.kinds import is_record_kind, kind_of
 from dietcode.programs.roles import initialiser_of, is_users
 from dietcode.programs.sets import MemberSet
@@ -31,12 +32,13 @@ class ObjectEvaluation(LoopEvaluation):
             if function is None:
                 made = cls(*args, **named)
             else:
-                made = object.__new__(cls) if is_plain else _without_post_init(cls, args, named)
+                made = _empty(cls, args) if is_plain else _without_post_init(cls, args, named)
         except (TypeError, ValueError) as error:
             raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
         self._own_containers(node, made)
         self._fields(node, cls)
-        for name in getattr(made, "_fields", ()) or vars(made):
+        own = (ARGS,) if isinstance(made, BaseException) else ()
+        for name in (*own, *(getattr(made, "_fields", ()) or vars(made))):
             self._field(node, made, name)
         if function is not None:
             given = (args, named) if is_plain else ([], {})
@@ -44,8 +46,7 @@ class ObjectEvaluation(LoopEvaluation):
             nodes: list[ast.expr | None] = [node, *node.args] if is_plain else [node]
             values, nodes = self._in_order(node, source, [made, *given[0]], nodes, given[1])
             statics = static_arguments(self._statics, source, nodes, values)
-            _, number = self._recording.call(function, values, statics)
-            self._site(node).callees[number] = None
+            self._recording.call(function, values, statics, self._site(node).callees)
         return made
 
     def _own_containers(self, node: ast.Call, made: Any) -> None:
@@ -93,9 +94,8 @@ class ObjectEvaluation(LoopEvaluation):
         source = self._recording.source_of(function)
         given, nodes = self._in_order(node, source, [base, *args], [node.func.value, *node.args], named)
         statics = static_arguments(self._statics, source, nodes, given)
-        result, number = self._recording.call(function, given, statics)
-        site.value.setdefault(cls.__name__, (function, {}))[1][number] = None
-        return result
+        callees = site.value.setdefault(cls.__name__, (function, {}))[1]
+        return self._recording.call(function, given, statics, callees)[0]
 
     def _in_order(
         self,
@@ -113,7 +113,10 @@ class ObjectEvaluation(LoopEvaluation):
             try:
                 given.append(named[name] if keyword is not None else source.default(at))
             except KeyError:
-                raise self._refuse(node, f"leaves out {name} of {source.function.__name__}") from None
+                what = f"leaves out {name} of {source.function.__name__}"
+                if name in (source.rest, source.named_rest):
+                    what = f"a method of an object that takes any number of {name}; give it parameters"
+                raise self._refuse(node, what) from None
             nodes.append(keyword)
         return given, nodes
 
@@ -121,7 +124,7 @@ class ObjectEvaluation(LoopEvaluation):
         if len(node.args) != 2 or node.keywords:
             raise self._refuse(node, "isinstance takes a value and a class")
         value = self._value(node.args[0])
-        types = types_of(self._statics.find(node.args[1])[1])
+        types = named_types(node.args[1], self._statics)
         if types is None:
             raise self._refuse(node, f"isinstance of {ast.unparse(node.args[1])}; allowed: classes by name")
         if is_record_kind(kind_of(value)):
@@ -161,6 +164,11 @@ class ObjectEvaluation(LoopEvaluation):
         for name in getattr(made, "_fields", ()) or vars(made):
             self._field(node, made, name)
         return made
+
+
+def _empty(cls: type, args: list[Any]) -> Any:
+    """Return an object before its ``__init__`` has run."""
+    return cls.__new__(cls, *args) if issubclass(cls, BaseException) else object.__new__(cls)
 
 
 def _without_post_init(cls: type, args: list[Any], named: Mapping[str, Any]) -> Any:

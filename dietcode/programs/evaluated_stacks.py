@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.programs import stacked
-from dietcode.programs.evaluated_methods import MethodEvaluation
+from dietcode.programs.evaluated_texts import TextEvaluation
 from dietcode.programs.kinds import WholeNumbers, kind_of, words
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, rows_if_tensors, tensor_call
 
 
-class StackEvaluation(MethodEvaluation):
+class StackEvaluation(TextEvaluation):
     """Expressions of a function, tensors of lists among them."""
 
     def _of_list(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         """Return the rows of a tensor that a call makes of a list of any length; None for other calls."""
+        if not args or not node.args or isinstance(self._site(node.args[0]).value, ast.List):  # written out
+            return None
         if is_stack(function, node):
             return self._stack(node, args, named)
         if is_joined(function, node):
             return self._joined(node, function, args, named)
-        if not args or not node.args:
-            return None
         is_known = self._statics.find(node.args[0])[0]
         if not is_known and is_ids(function, args[0], node.args[0], named):
             import torch
@@ -54,6 +54,11 @@ class StackEvaluation(MethodEvaluation):
         if function.__name__ == "vstack" and rank == 1 and not named:
             self._set_role(node, "stack")
             return StackedRows(given)
+        if rank == 1 and len(given[0]) == 1 and axis in (0, -1) and not named:
+            import torch
+
+            numbers = ListsCall(stacked.each, ((None, torch.squeeze), (node.args[0], given)))
+            return rows_if_tensors(self._library(node, numbers))
         if rank < 2 or axis not in (0, -rank) or named:
             what = "of tensors float32 of one shape and of two axes or more, along axis 0"
             raise self._refuse(

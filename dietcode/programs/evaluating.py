@@ -12,7 +12,9 @@ from dietcode.errors import ModelError
 from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
-from dietcode.programs.fieldwise import Fieldwise, by_fields, compared_fields
+from dietcode.programs.exceptions import NOTICED, SampleError
+from dietcode.programs.fieldwise import Fieldwise
+from dietcode.programs.fieldwise import compared as comparison
 from dietcode.programs.kinds import (
     is_record_kind,
     is_tensor_kind,
@@ -20,7 +22,7 @@ from dietcode.programs.kinds import (
     tensors_in,
     words,
 )
-from dietcode.programs.roles import BINARY, COMPARE, UNARY
+from dietcode.programs.roles import BINARY, COMPARE, ORDERS, UNARY
 from dietcode.programs.sets import SET, MemberSet
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
 from dietcode.programs.sources import Statics, is_tensor
@@ -44,6 +46,11 @@ class Evaluation(ABC):
 
     def _refuse(self, node: ast.AST, what: str) -> ModelError:
         return self._source.refusal(node, what)
+
+    def _failed(self, node: ast.AST, error: Exception) -> ModelError:
+        """Return what to raise where plain Python of a sample fails: the program may take some of it."""
+        refusal = self._refuse(node, f"a sample fails: {type(error).__name__}: {error}")
+        return SampleError(refusal, error, is_noticed=True) if isinstance(error, NOTICED) else refusal
 
     def _site(self, node: ast.AST) -> Site:
         return self._context.sites.setdefault((self._path, node), Site())
@@ -158,17 +165,13 @@ class Evaluation(ABC):
 
     def _compare_objects(self, node: ast.Compare, left: Any, right: Any, cls: type) -> bool:
         """Compare an object with another value: by fields where its class does so, else by what it is."""
-        if not isinstance(node.ops[0], ast.Eq | ast.NotEq):
-            what = "an order of objects; compare tuples of their fields, as key=lambda one: (one.a, one.b)"
-            raise self._refuse(node, what)
-        names = compared_fields(cls)
-        if names is None:
-            raise self._refuse(
-                node, f"== of a {cls.__name__}, which has an __eq__ of its own; call a function"
-            )
         key = (node, id(cls))
         if key not in self._source.chains:
-            self._source.chains[key] = by_fields(node, cls, names)
+            self._source.chains[key] = comparison(node, cls)
+        if self._source.chains[key] is None:
+            word = COMPARE[type(node.ops[0])][0]
+            advice = "give it __lt__, dataclass(order=True), or compare tuples of their fields"
+            raise self._refuse(node, f"{word} of a {cls.__name__}, which its class does not say; {advice}")
         compared: Fieldwise = self._source.chains[key]
         site = self._set_role(node, "fieldwise")
         if site.value not in (None, compared):
@@ -202,11 +205,15 @@ class Evaluation(ABC):
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
-            raise self._refuse(node, "computes with texts; allowed: ==, != and `in` a list of them")
+            is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
+            if not is_known:
+                what = "computes with texts; allowed: comparisons, + and `in` a list of them"
+                raise self._refuse(node, what)
+            self._set_role(node, "text order" if function in ORDERS else "text")
         try:
             found = function(*operands)
         except Exception as error:
-            raise self._refuse(node, f"a sample fails: {type(error).__name__}: {error}") from None
+            raise self._failed(node, error) from None
         return found.item() if is_tensor(found) else found  # of whole numbers that argmax gave
 
     def _tensors(self, node: ast.AST, function: Callable[..., Any], args: list[Any], **kwargs: Any) -> Any:
@@ -245,6 +252,10 @@ class Evaluation(ABC):
     def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
         """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
+
+    @abstractmethod
+    def _formatted(self, node: ast.JoinedStr) -> str:
+        """Evaluate an f-string."""
 
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:
@@ -318,4 +329,5 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.ListComp: lambda self, node: self._comprehension(node),
     ast.Call: lambda self, node: self._call(node),
     ast.NamedExpr: Evaluation._walrus,
+    ast.JoinedStr: lambda self, node: self._formatted(node),
 }

@@ -14,7 +14,9 @@ from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.exceptions import FinalStatements
 from dietcode.programs.fieldwise import Fieldwise
+from dietcode.programs.formats import specification_of
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension
 from dietcode.programs.optimisations import Optimisations
@@ -23,9 +25,8 @@ from dietcode.programs.sets import SET
 from dietcode.programs.sites import Context, Path, Site, is_of_library
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.tensor_calls import tensor_operation
+from dietcode.programs.trying import UNREACHED, lower_thrown
 from dietcode.programs.values import KnownValue, Register, Several, Value
-
-UNREACHED = "RuntimeError: no sample reached this line; give samples that do"
 
 
 class ExpressionLowering(ABC):
@@ -41,6 +42,8 @@ class ExpressionLowering(ABC):
     classes : mapping of str to type
         The classes themselves, in the same order.
     optimisations : Optimisations
+    throws : bool
+        Whether the program takes exceptions; where not, each ends its instance.
     """
 
     def __init__(
@@ -50,7 +53,9 @@ class ExpressionLowering(ABC):
         records: Mapping[str, Sequence[str]],
         classes: Mapping[str, type],
         optimisations: Optimisations,
+        throws: bool = False,
     ) -> None:
+        self.throws = throws
         self.optimisations = optimisations
         self.context, self.contexts = context, contexts
         self.records, self.classes = records, classes
@@ -59,6 +64,8 @@ class ExpressionLowering(ABC):
         self.code = Code([name for name in context.source.parameters if name not in context.statics])
         self.path: Path = ()
         self.loops: list[tuple[Label, Label]] = []  # where continue and break go
+        self.pending: list[FinalStatements] = []  # what runs before one leaves, the innermost last
+        self.taken: list[str] = []  # variables of the exceptions that are being taken
 
     def site(self, node: ast.AST) -> Site:
         """Return what samples show of an expression."""
@@ -80,6 +87,10 @@ class ExpressionLowering(ABC):
         """Write an error of the instance."""
         self.code.end_block()
         self.code.emit("raise", (), KnownValue(text), writes=0)
+
+    def throw(self, cls: type, text: str) -> None:
+        """Write an exception of the program's, which ends the instance where nothing takes it."""
+        lower_thrown(self, cls, text)
 
     def _unless(self, value: Value, good: Label) -> None:
         """Jump to a label where a value is true."""
@@ -216,7 +227,22 @@ class ExpressionLowering(ABC):
     def _operated(self, node: ast.AST, known: tuple[str, Callable[..., Any]], operands: list[Value]) -> Value:
         if self.site(node).role == "tensor":
             return self.tensors(node, known[1], operands)
+        if self.site(node).role == "text":
+            return self.code.emit("join", operands)
+        if self.site(node).role == "text order":
+            return self.code.emit("binary", (self.code.emit("order", operands), KnownValue(0)), known[0])
         return self.code.emit("unary" if len(operands) == 1 else "binary", operands, known[0])
+
+    def _formatted(self, node: ast.JoinedStr) -> Value:
+        """Write an f-string."""
+        parts: list[Value] = []
+        for one in node.values:
+            if not isinstance(one, ast.FormattedValue):
+                parts.append(self.value(one))
+                continue
+            spec, value = specification_of(one), self.value(one.value)
+            parts.append(self.code.emit("format", (value,), KnownValue(spec)) if spec else value)
+        return self.code.emit("join", parts)
 
     def _compare(self, node: ast.Compare) -> Value:
         left, right = self.value(node.left), self.value(node.comparators[0])
@@ -293,7 +319,7 @@ class ExpressionLowering(ABC):
             self.code.jump_unless(
                 self._unlike(self.code.emit("lookup", (key, KnownValue(False)), known)), good
             )
-            self.fail(f"KeyError: a key that {ast.unparse(node)} is not of")
+            self.throw(asked.error, f"a key that {ast.unparse(node)} is not of")
             self.code.label(good)
         otherwise = KnownValue(None if asked.otherwise is MISSING else asked.otherwise)
         given = self.value(asked.otherwise) if isinstance(asked.otherwise, ast.expr) else otherwise
@@ -312,7 +338,7 @@ class ExpressionLowering(ABC):
         good = Label()
         found = self.code.emit("binary", (known, KnownValue(0)), "<")
         self.code.jump_unless(found, good)
-        self.fail(f"KeyError: a key that {ast.unparse(node)} is not of")
+        self.throw(KeyError, f"a key that {ast.unparse(node)} is not of")
         self.code.label(good)
         return self.value(chain.body)
 
@@ -361,4 +387,5 @@ _EXPRESSIONS: dict[type, Callable[[Any, Any], Value]] = {
     ast.ListComp: ExpressionLowering._comprehension,
     ast.Call: lambda self, node: self.call(node),
     ast.NamedExpr: ExpressionLowering._walrus,
+    ast.JoinedStr: ExpressionLowering._formatted,
 }

@@ -12,6 +12,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
+from dietcode.programs.exceptions import handlers_of, note_exceptions
 from dietcode.programs.exporting import Type, WeightNames, export_group, result_type_of, signature_of, type_of
 from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.optimisations import ALL, Optimisations
@@ -93,6 +94,7 @@ class _Forming:
         self._lookups: list[list[list[int]]] = []
         self._tensors: list[dict[str, Any]] = []
         self._names: list[str] = []
+        self._throws = note_exceptions(recording)
         self._record_names = list(recording.records)
         self._functions: dict[int, int] = {}
         self._blocks: dict[str, int] = {}
@@ -122,17 +124,18 @@ class _Forming:
 
     def _function(self, context: Context) -> dict[str, Any]:
         code = FunctionLowering(
-            context, self._contexts, self._records, self._classes, self._optimisations
+            context, self._contexts, self._records, self._classes, self._optimisations, self._throws
         ).run()
         parameters = len(context.source.parameters) - len(context.statics)
-        instructions, registers = finished(code.instructions, parameters)
+        instructions, registers = finished(code.instructions, parameters, self._throws)
         places: dict[int, int] = {}
         kept: list[Instruction] = []
         for one in instructions:
             if one.word == "label":
                 places[id(one.target)] = len(kept)
-            else:
+            elif one.word != "caught":
                 kept.append(one)
+        handlers = handlers_of(kept, instructions, places)
         return {
             "name": context.source.function.__qualname__,
             "parameters": parameters,
@@ -140,6 +143,7 @@ class _Forming:
             "code": [self._placed(one, places, Path(context.source.file).name) for one in kept],
             "lines": [one.line for one in kept],
             "file": Path(context.source.file).name,
+            **({"handlers": handlers} if handlers else {}),
         }
 
     def _placed(self, one: Instruction, places: dict[int, int], file: str) -> list[Any]:
@@ -168,8 +172,9 @@ class _Forming:
             "spawn": lambda: self._functions[one.rest[0]],
             "record": lambda: self._record_names.index(one.rest[0]),
             "field": lambda: self._name(one.rest[0]),
+            "format": lambda: self._constant(one.rest[0].value),
         }.get(one.word)
-        if one.word in ("call", "spawn", "record", "tuple", "list"):
+        if one.word in ("call", "spawn", "record", "tuple", "list", "join"):
             return [one.word, *writes, *([] if number is None else [number()]), list(reads)]
         return [one.word, *writes, *reads, *(one.rest if number is None else [number()])]
 

@@ -6,67 +6,20 @@ fiber waits or has finished, bucket by bucket.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.errors import DietCodeError
+from dietcode.programs.plain_operators import BINARY, UNARY
 from dietcode.runtime.programs.code import RECORD_KINDS
-from dietcode.runtime.programs.instances import find, is_same
 from dietcode.runtime.programs.results import DICT_RECORD
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
 
 PHASE = 1 << 32
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "min": min,
-    "max": max,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "is": is_same,
-    "find": find,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-}
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "not": operator.not_,
-    "abs": abs,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "invert": operator.invert,
-    "round": round,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "tanh": math.tanh,
-    "sin": math.sin,
-    "cos": math.cos,
-    "log2": math.log2,
-    "log10": math.log10,
-    "log1p": math.log1p,
-    "expm1": math.expm1,
-}
 _SEQUENCES = {"list": list, "tuple": tuple}
 _KINDS = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, tuple: 5, list: 6}  # as the machine numbers them
 _TENSOR = 8
@@ -77,7 +30,15 @@ class InstanceError(DietCodeError):
 
 
 class _RaisedError(Exception):
-    """What the program itself raises."""
+    """What the program itself raises, and nothing takes."""
+
+
+class _ThrownError(Exception):
+    """An exception of the program's, or the number of what the machine noticed, and where."""
+
+    def __init__(self, value: Any, where: str = "") -> None:
+        super().__init__(_said(value))
+        self.value, self.where = value, where
 
 
 @dataclass(eq=False)
@@ -120,6 +81,7 @@ class _Fiber:
     is_done: bool = False
     result: Any = None
     error: InstanceError | None = None
+    thrown: Any = None
 
 
 @dataclass(eq=False)
@@ -221,19 +183,35 @@ class FormRun:
         steps = 0
         while not fiber.is_done:
             frame = fiber.frames[-1]
-            word, *args = frame.function["code"][frame.pc]
-            line = frame.function["lines"][frame.pc]
+            pc = frame.pc
+            word, *args = frame.function["code"][pc]
             try:
                 if not self._step(fiber, frame, word, args):
                     return steps > 0
             except InstanceError as error:
                 fiber.is_done, fiber.error = True, error
             except Exception as error:
-                what = str(error) if isinstance(error, _RaisedError) else f"{type(error).__name__}: {error}"
-                fiber.is_done = True
-                fiber.error = InstanceError(f"{frame.function['file']}:{line}: {what}")
+                self._unwind(fiber, pc, word, error)
             steps += 1
         return steps > 0
+
+    def _unwind(self, fiber: _Fiber, pc: int, word: str, error: Exception) -> None:
+        """Go on where an exception is taken; without such a line the fiber has failed."""
+        function = fiber.frames[-1].function
+        where = getattr(error, "where", "") or f"{function['file']}:{function['lines'][pc]}"
+        plain = isinstance(error, _RaisedError | _ThrownError)
+        what = str(error) if plain else f"{type(error).__name__}: {error}"
+        failure = InstanceError(f"{where}: {what}")
+        thrown = error.value if isinstance(error, _ThrownError) else _noticed(word, error)
+        while fiber.frames and thrown is not None:
+            frame = fiber.frames[-1]
+            for begin, end, target, register in frame.function.get("handlers", ()):
+                if begin <= pc < end:
+                    frame.pc, frame.registers[register] = target, thrown
+                    return
+            fiber.frames.pop()
+            pc = fiber.frames[-1].pc - 1 if fiber.frames else 0
+        fiber.is_done, fiber.error, fiber.thrown = True, failure, thrown
 
     def _step(self, fiber: _Fiber, frame: _Frame, word: str, args: list[Any]) -> bool:
         """Run an instruction; returns False where it has to wait."""
@@ -248,8 +226,11 @@ class FormRun:
             if not task.is_done:
                 return False
             if task.error is not None:
-                raise task.error
+                where = str(task.error).split(": ")[0]
+                raise task.error if task.thrown is None else _ThrownError(task.thrown, where)
             r[args[0]] = task.result
+        elif word == "throw":
+            raise _ThrownError(r[args[0]])
         elif word in ("return", "jump", "else"):
             self._go(fiber, frame, word, args)
             return True
@@ -303,6 +284,22 @@ class FormRun:
         if isinstance(value, Record):
             return Record(value.name, {name: self._given(one) for name, one in value.fields.items()})
         return _tensor(value)
+
+
+def _noticed(word: str, error: Exception) -> int | None:
+    """Return the number of what the machine notices, where that is an exception of Python's."""
+    if isinstance(error, ZeroDivisionError):
+        return 5
+    if not isinstance(error, IndexError):
+        return None
+    return 12 if word == "pop" and "empty" in str(error) else 2
+
+
+def _said(thrown: Any) -> str:
+    if not isinstance(thrown, Record):
+        return {5: "division by zero", 12: "pop from an empty list"}.get(thrown, "index out of range")
+    args = thrown.fields.get("args") or ()
+    return f"{thrown.name}: {args[0]}" if args else thrown.name
 
 
 def _frame(function: Mapping[str, Any], args: Sequence[Any], into: int) -> _Frame:
@@ -362,8 +359,8 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "const": lambda form, _, r, d, k: operator.setitem(r, d, form["constants"][k]),
     "tensor": lambda _, tensors, r, d, k: operator.setitem(r, d, tensors[k]),
     "move": lambda _, __, r, d, a: operator.setitem(r, d, r[a]),
-    "unary": lambda _, __, r, d, word, a: operator.setitem(r, d, _UNARY[word](r[a])),
-    "binary": lambda _, __, r, d, word, a, b: operator.setitem(r, d, _BINARY[word](r[a], r[b])),
+    "unary": lambda _, __, r, d, word, a: operator.setitem(r, d, UNARY[word](r[a])),
+    "binary": lambda _, __, r, d, word, a, b: operator.setitem(r, d, BINARY[word](r[a], r[b])),
     "tuple": lambda _, __, r, d, own: operator.setitem(r, d, tuple(r[one] for one in own)),
     "list": lambda _, __, r, d, own: operator.setitem(r, d, [r[one] for one in own]),
     "record": lambda form, _, r, d, k, own: operator.setitem(
@@ -378,6 +375,10 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "kind": lambda form, _, r, d, a: operator.setitem(r, d, _kind(form, r[a])),
     "as": lambda _, __, r, d, word, a: operator.setitem(r, d, _SEQUENCES[word](r[a])),
     "lookup": lambda form, _, r, d, a, k, b: operator.setitem(r, d, _looked_up(form, k, r[a], r[b])),
+    "format": lambda form, _, r, d, a, k: operator.setitem(r, d, format(r[a], form["constants"][k])),
+    "join": lambda _, __, r, d, own: operator.setitem(r, d, "".join(str(r[one]) for one in own)),
+    "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
+    "rounded": lambda _, __, r, d, a, b: operator.setitem(r, d, round(r[a], r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),
     "setfield": lambda form, _, r, a, k, b: _set_field(r[a], form["names"][k], r[b]),
 }

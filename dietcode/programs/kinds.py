@@ -62,6 +62,8 @@ def is_record(value: Any) -> bool:
     """Whether a value is an object of a plain class with attributes of its own."""
     from dietcode.programs.sources import is_module
 
+    if isinstance(value, BaseException):
+        return True
     if isinstance(value, type) or is_module(value) or callable(value) or is_tensor(value):
         return False
     return (

@@ -47,62 +47,6 @@ def accumulated(items: Sequence[Any]) -> list[Any]:
     return found
 
 
-def place_before(items: Sequence[Any], one: Any) -> int:
-    """Return ``bisect.bisect_left(items, one)``."""
-    low = 0
-    high = len(items)
-    while low < high:
-        middle = (low + high) // 2
-        if items[middle] < one:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def place_behind(items: Sequence[Any], one: Any) -> int:
-    """Return ``bisect.bisect_right(items, one)``."""
-    low = 0
-    high = len(items)
-    while low < high:
-        middle = (low + high) // 2
-        if one < items[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def insert_behind(items: list[Any], one: Any) -> None:
-    """Do ``bisect.insort(items, one)``."""
-    at = len(items)
-    items.append(one)
-    while at > 0 and one < items[at - 1]:
-        items[at] = items[at - 1]
-        at = at - 1
-    items[at] = one
-
-
-def smallest(items: Sequence[Any]) -> Any:
-    """Return the first of the smallest numbers."""
-    if len(items) == 0:
-        raise ValueError("min() of an empty list")
-    found = items[0]
-    for one in items:
-        found = min(found, one)
-    return found
-
-
-def largest(items: Sequence[Any]) -> Any:
-    """Return the first of the largest numbers."""
-    if len(items) == 0:
-        raise ValueError("max() of an empty list")
-    found = items[0]
-    for one in items:
-        found = max(found, one)
-    return found
-
-
 def total_from(items: Sequence[Any], start: Any) -> Any:
     """Return ``sum(items, start)``."""
     found = start
@@ -127,73 +71,6 @@ def every(items: Sequence[Any]) -> bool:
     return True
 
 
-def ordered(items: Sequence[Any]) -> list[Any]:
-    """Return ``sorted(items)``."""
-    return ordered_by(items, items, False)
-
-
-def ordered_by(items: Sequence[Any], keys: Sequence[Any], backwards: bool) -> list[Any]:
-    """Return items in the order of their keys, equal ones as they were: sorted runs are merged two by two."""
-    many = len(items)
-    order: list[int] = list(range(many))
-    width = 1
-    while width < many:
-        merged: list[int] = []
-        begin = 0
-        while begin < many:
-            left = begin
-            middle = min(begin + width, many)
-            right = middle
-            end = min(begin + 2 * width, many)
-            while left < middle and right < end:
-                is_right = (
-                    keys[order[left]] < keys[order[right]]
-                    if backwards
-                    else keys[order[right]] < keys[order[left]]
-                )
-                if is_right:
-                    merged.append(order[right])
-                    right = right + 1
-                else:
-                    merged.append(order[left])
-                    left = left + 1
-            while left < middle:
-                merged.append(order[left])
-                left = left + 1
-            while right < end:
-                merged.append(order[right])
-                right = right + 1
-            begin = end
-        order = merged
-        width = 2 * width
-    found: list[Any] = []
-    for at in order:
-        found.append(items[at])
-    return found
-
-
-def smallest_by(items: Sequence[Any], keys: Sequence[Any]) -> Any:
-    """Return the first of the items with the smallest key."""
-    if len(items) == 0:
-        raise ValueError("min() of an empty list")
-    best = 0
-    for at in range(1, len(items)):
-        if keys[at] < keys[best]:
-            best = at
-    return items[best]
-
-
-def largest_by(items: Sequence[Any], keys: Sequence[Any]) -> Any:
-    """Return the first of the items with the largest key."""
-    if len(items) == 0:
-        raise ValueError("max() of an empty list")
-    best = 0
-    for at in range(1, len(items)):
-        if keys[best] < keys[at]:
-            best = at
-    return items[best]
-
-
 def of_length(items: Sequence[Any], many: int) -> Sequence[Any]:
     """Return items, which have to be so many."""
     if len(items) != many:
@@ -210,6 +87,27 @@ def columns(rows: Sequence[Any]) -> list[Any]:
             many = min(many, len(row))
         for at in range(many):
             found.append([row[at] for row in rows])
+    return found
+
+
+def columns_of_longest(rows: Sequence[Any], filler: Any) -> list[Any]:
+    """Return ``list(zip_longest(*rows, fillvalue=filler))``."""
+    many = 0
+    for row in rows:
+        many = max(many, len(row))
+    found: list[Any] = []
+    for at in range(many):
+        found.append(tuple([row[at] if at < len(row) else filler for row in rows]))
+    return found
+
+
+def joined(separator: str, items: Sequence[Any]) -> str:
+    """Return ``separator.join(items)``."""
+    found = ""
+    for at in range(len(items)):
+        if at > 0:
+            found = found + separator
+        found = found + items[at]
     return found
 
 
@@ -333,58 +231,6 @@ def append_first(items: list[Any], one: Any) -> None:
     items[0] = one
 
 
-def push(heap: list[Any], one: Any) -> None:
-    """Do ``heapq.heappush(heap, one)``: it rises above larger ones."""
-    at = len(heap)
-    heap.append(one)
-    while at > 0 and one < heap[(at - 1) // 2]:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at] = one
-
-
-def pop_smallest(heap: list[Any]) -> Any:
-    """Return ``heapq.heappop(heap)``: the last one sinks along smaller ones, and rises again."""
-    one = heap.pop()
-    if len(heap) == 0:
-        return one
-    found = heap[0]
-    at = 0
-    below = 1
-    while below < len(heap):
-        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
-            below = below + 1
-        heap[at] = heap[below]
-        at = below
-        below = 2 * at + 1
-    while at > 0 and one < heap[(at - 1) // 2]:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at] = one
-    return found
-
-
-def as_heap(items: list[Any]) -> None:
-    """Do ``heapq.heapify(items)``: each one from the middle back sinks as `pop_smallest` has it."""
-    many = len(items)
-    start = many // 2 - 1
-    while start >= 0:
-        one = items[start]
-        at = start
-        below = 2 * at + 1
-        while below < many:
-            if below + 1 < many and not items[below] < items[below + 1]:
-                below = below + 1
-            items[at] = items[below]
-            at = below
-            below = 2 * at + 1
-        while at > start and one < items[(at - 1) // 2]:
-            items[at] = items[(at - 1) // 2]
-            at = (at - 1) // 2
-        items[at] = one
-        start = start - 1
-
-
 def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None:
     """Do ``items[low:high] = others``."""
     many = len(items)
@@ -404,10 +250,5 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
-# which a list itself is given to
-CHANGING = (
-    *(overwrite, removed, turn, clear, insert, splice, append_first),
-    *(push, pop_smallest, as_heap, insert_behind),
-)
-BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys
+CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first)  # which a list itself is given to
 LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
 
 if TYPE_CHECKING:
@@ -18,18 +19,20 @@ _Item = Callable[[Value], Value]  # from the number of a round to what the loop'
 
 def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
     """Write a loop."""
-    rounds = lowering.statics.unrolled(node)
+    rounds = rounds_of(node, lowering.statics)
     if rounds is None:
         _loop(lowering, node.target, node.iter, lambda: lowering.body(node.body), str(node.lineno))
         return
     outer, end = lowering.path, Label()
-    for number, names in enumerate(rounds):
+    for number, one in enumerate(rounds):
         again = Label()
         lowering.path = (*outer, number)
-        if not any((lowering.path, one) in lowering.context.reached for one in node.body[:1]):
+        if (lowering.path, node.body[0]) not in lowering.context.reached:
             lowering.fail("RuntimeError: no sample reached this round of the loop; give samples that do")
             break
-        lowering.statics.names.update(names)
+        lowering.statics.names.update(one.names)
+        for target, value in one.assigned:
+            lowering.store(target, lowering.value(value))
         lowering.loops.append((again, end))
         lowering.body(node.body)
         lowering.loops.pop()
@@ -211,7 +214,7 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
             if is_strict:
                 different, good = code.emit("binary", (stop, many), "!="), Label()
                 code.jump_unless(different, good)
-                lowering.fail("ValueError: zip() of different lengths")
+                lowering.throw(ValueError, "zip() of different lengths")
                 code.label(good)
             stop = code.emit("binary", (stop, many), "min")
         items = [item for _, item in parts]

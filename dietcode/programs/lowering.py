@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dietcode.programs.call_lowering import CallLowering
 from dietcode.programs.calling import learn_static
 from dietcode.programs.code import Code, Label
-from dietcode.programs.expressions import UNREACHED
 from dietcode.programs.loops import lower_for
 from dietcode.programs.roles import BINARY
 from dietcode.programs.sites import is_of_library
+from dietcode.programs.trying import UNREACHED, lower_pending, lower_raise, lower_try
 from dietcode.programs.values import KnownValue, Several, Value
 
 
@@ -35,7 +35,7 @@ class FunctionLowering(CallLowering):
         for node in body:
             self.code.line = node.lineno
             if isinstance(node, ast.Raise):
-                self._raise(node)
+                lower_raise(self, node)
                 return
             if (self.path, node) not in self.context.reached and not is_of_library(self.source):
                 if isinstance(node, ast.Break | ast.Continue | ast.Pass):
@@ -64,20 +64,30 @@ class FunctionLowering(CallLowering):
             self._if(node)
         elif isinstance(node, ast.While):
             self._while(node)
-        elif isinstance(node, ast.For):
-            lower_for(self, node)
+        elif isinstance(node, ast.For | ast.Try):
+            (lower_for if isinstance(node, ast.For) else lower_try)(self, node)  # type: ignore[arg-type]
         elif isinstance(node, ast.Return):
-            value = KnownValue(None) if node.value is None else self.value(node.value)
-            self.code.emit("return", (value,), writes=0)
+            self._return(node)
         elif isinstance(node, ast.Assert):
             good = Label()
             self.condition(node.test, lambda value: self._unless(value, good))
-            self.fail(f"AssertionError: {ast.unparse(node.test)}")
+            self.throw(AssertionError, ast.unparse(node.test))
             self.code.label(good)
         else:
             self._jump(node)
 
+    def _return(self, node: ast.Return) -> None:
+        value = KnownValue(None) if node.value is None else self.value(node.value)
+        if self.pending:
+            name = f" returned {node.lineno} {node.col_offset}"
+            self.code.write(name, value)
+            lower_pending(self, 0)
+            value = self.code.read(name)
+        self.code.emit("return", (value,), writes=0)
+
     def _jump(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Break | ast.Continue):
+            lower_pending(self, len(self.loops))
         if isinstance(node, ast.Break):
             self.code.jump(self.loops[-1][1])
         elif isinstance(node, ast.Continue):
@@ -90,16 +100,6 @@ class FunctionLowering(CallLowering):
             return
         before, other = self.kinded(self.code.read(node.target.id), node.target), self.value(node.value)
         self.store(node.target, self._operated(node, BINARY[type(node.op)], [before, other]))
-
-    def _raise(self, node: ast.Raise) -> None:
-        text = "Exception"
-        if isinstance(node.exc, ast.Call):
-            text = ast.unparse(node.exc.func)
-            said = [_text_of(one) for one in node.exc.args[:1]]
-            text = f"{text}: {said[0]}" if said else text
-        elif node.exc is not None:
-            text = ast.unparse(node.exc)
-        self.fail(text)
 
     def _if(self, node: ast.If) -> None:
         otherwise, end = Label(), Label()
@@ -143,16 +143,3 @@ class FunctionLowering(CallLowering):
         else:
             assert isinstance(target, ast.Attribute)  # the recording refuses others
             self.code.emit("setfield", (self.value(target.value), value), target.attr, writes=0)
-
-
-def _text_of(node: ast.expr) -> str:
-    """Return the text of an error; what is put into it stays as it is written."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(
-            str(one.value) if isinstance(one, ast.Constant) else f"{{{ast.unparse(one.value)}}}"
-            for one in node.values
-            if isinstance(one, ast.Constant | ast.FormattedValue)
-        )
-    return ast.unparse(node)

@@ -97,11 +97,19 @@ def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
     given = tree.args
     stores = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
     stores |= {given.vararg.arg} if given.vararg else set()
-    for node in (own for statement in tree.body for own in ast.walk(statement)):
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef):  # whose parameters and variables are its own
+            stores |= {node.name}
+            inner, own = _names(node)
+            loads |= inner - own
+            continue
         if isinstance(node, ast.Name):
             (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)
-        elif isinstance(node, ast.FunctionDef):
-            stores |= {node.name}
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            stores.add(node.name)
+        waiting += ast.iter_child_nodes(node)
     return loads, stores
 
 

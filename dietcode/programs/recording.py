@@ -13,15 +13,16 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs import lists, sets
 from dietcode.programs.calling import learn_static
-from dietcode.programs.evaluated_calls import CallEvaluation
+from dietcode.programs.evaluated_exceptions import ExceptionEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
-from dietcode.programs.kinds import WholeNumbers, kind_of, tensors_in
+from dietcode.programs.kinds import WholeNumbers, is_record_kind, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
 from dietcode.programs.sets import MemberSet, has_set
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.unrolling import rounds_of
 from dietcode.runtime.programs.instances import plain_value
 from dietcode.workload.text import clip
 
@@ -65,8 +66,9 @@ class Recording:
         self._kept: list[Any] = []
         self._function = function
         source = self.source_of(function)
-        if source.rest:
-            raise source.refusal(source.tree, f"*{source.rest} of a program; give it a list")
+        if source.rest or source.named_rest:
+            what = f"*{source.rest}" if source.rest else f"**{source.named_rest}"
+            raise source.refusal(source.tree, f"{what} of a program; give it a list")
         names = source.parameters
         self._bound: dict[str, Any] = dict(zip(names, bound, strict=False))
         self._num_given = -1  # arguments of each instance; the first one says whether it gives defaults too
@@ -174,8 +176,17 @@ class Recording:
             self._sources[function] = FunctionSource(function)
         return self._sources[function]
 
-    def call(self, function: Any, args: Sequence[Any], statics: dict[str, Any] | None) -> tuple[Any, int]:
-        """Return what a function returns, and the number of the context that computed it."""
+    def call(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        statics: dict[str, Any] | None,
+        callees: dict[int, None] | None = None,
+    ) -> tuple[Any, int]:
+        """Return what a function returns, and the number of the context that computed it.
+
+        That is also noted among `callees`, before it runs: it may throw.
+        """
         source = self.source_of(function)
         if len(args) != len(source.parameters):
             raise source.refusal(
@@ -192,11 +203,13 @@ class Recording:
             self._known[key] = len(self.contexts)
             self.contexts.append(Context(len(self.contexts), source, given))
         context = self.contexts[self._known[key]]
+        if callees is not None:
+            callees[context.number] = None
         run = _Activation(self, context, dict(zip(source.parameters, args, strict=True)))
         return run.result(), context.number
 
 
-class _Activation(CallEvaluation):
+class _Activation(ExceptionEvaluation):
     """A call of a function."""
 
     def result(self) -> Any:
@@ -281,14 +294,16 @@ class _Activation(CallEvaluation):
     def _for(self, node: ast.For) -> Any:
         if node.orelse:
             raise self._refuse(node, "a loop with else; write a variable that says so")
-        rounds = self._statics.unrolled(node)
+        rounds = rounds_of(node, self._statics)
         if rounds is None:
             return self._loop(node.target, node.iter, lambda: self._body(node.body))
         outer = self._path
         found = NEXT
-        for number, names in enumerate(rounds):
+        for number, one in enumerate(rounds):
             self._path = (*outer, number)
-            self._statics.names.update(names)
+            self._statics.names.update(one.names)
+            for target, value in one.assigned:
+                self._store(target, self._value(value))
             found = self._body(node.body)
             if found is BREAK or (found is not NEXT and found is not CONTINUE):
                 break
@@ -298,23 +313,16 @@ class _Activation(CallEvaluation):
     def _return(self, node: ast.Return) -> Any:
         return None if node.value is None else self._value(node.value)
 
-    def _raise(self, node: ast.Raise) -> Any:
-        raise self._refuse(node, "a sample raised this; samples are instances that a program computes")
-
-    def _assert(self, node: ast.Assert) -> Any:
-        if not self._truth(node.test):
-            raise self._refuse(node, "a sample fails this assertion; samples are instances that are computed")
-        return NEXT
-
     def _pass(self, node: ast.stmt) -> Any:
         return {ast.Break: BREAK, ast.Continue: CONTINUE}.get(type(node), NEXT)
 
 
 def _kind_in_context(value: Any) -> Any:
-    """Return a value's kind; lists of other tensors make another context."""
+    """Return a value's kind; lists of other tensors, of texts or of objects make another context."""
     kind = kind_of(value)
     first = value[0] if isinstance(value, list) and value else None
-    return (kind, kind_of(first)) if is_tensor(first) else kind
+    is_apart = is_tensor(first) or isinstance(first, str) or is_record_kind(kind_of(first))
+    return (kind, kind_of(first)) if is_apart else kind
 
 
 def copied(
@@ -379,6 +387,7 @@ _STATEMENTS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Return: _Activation._return,
     ast.Raise: _Activation._raise,
     ast.Assert: _Activation._assert,
+    ast.Try: _Activation._try,
     ast.Pass: _Activation._pass,
     ast.Break: _Activation._pass,
     ast.Continue: _Activation._pass,

@@ -21,11 +21,18 @@ _PURE = frozenset(
         "as",
         "lookup",
         "value",
+        "format",
+        "join",
+        "order",
+        "rounded",
     )
 )
+_LEAVING = ("jump", "return", "raise", "throw")
 
 
-def finished(instructions: Sequence[Instruction], num_parameters: int) -> tuple[list[Instruction], int]:
+def finished(
+    instructions: Sequence[Instruction], num_parameters: int, throws: bool = False
+) -> tuple[list[Instruction], int]:
     """Return the instructions that are needed, over few registers, and how many these are.
 
     Parameters
@@ -34,11 +41,14 @@ def finished(instructions: Sequence[Instruction], num_parameters: int) -> tuple[
         They are changed.
     num_parameters : int
         The first registers, which stay.
+    throws : bool
+        Whether something takes exceptions: then an item that nobody needs is read nevertheless.
     """
     code = _reachable(list(instructions))
+    pure = _PURE - {"get"} if throws else _PURE
     while True:
         alive = _alive_after(code)
-        kept = [one for one, after in zip(code, alive, strict=True) if _is_needed(one, after)]
+        kept = [one for one, after in zip(code, alive, strict=True) if _is_needed(one, after, pure)]
         changed = len(kept) < len(code)
         for one, after in zip(code, alive, strict=True):
             if one.group is not None:
@@ -58,6 +68,7 @@ def _reachable(code: list[Instruction]) -> list[Instruction]:
     """Return code without what follows a jump, return or error up to the next label that is used."""
     while True:
         used = {id(one.target) for one in code if one.word in ("jump", "else")}
+        used |= {id(one.handler.label) for one in code if one.handler is not None}
         kept: list[Instruction] = []
         is_reached = True
         for one in code:
@@ -67,7 +78,7 @@ def _reachable(code: list[Instruction]) -> list[Instruction]:
                     continue
             if is_reached:
                 kept.append(one)
-            if one.word in ("jump", "return", "raise"):
+            if one.word in _LEAVING:
                 is_reached = False
         kept = [
             one
@@ -83,7 +94,7 @@ def _successors(code: Sequence[Instruction]) -> list[list[int]]:
     places: dict[int, int] = {id(one.target): at for at, one in enumerate(code) if one.word == "label"}
     found = []
     for at, one in enumerate(code):
-        own = [] if one.word in ("jump", "return", "raise") else [at + 1]
+        own = [] if one.word in _LEAVING else [at + 1]
         if one.word in ("jump", "else"):
             assert isinstance(one.target, Label)  # a jump has one
             own.append(places[id(one.target)])
@@ -94,6 +105,8 @@ def _successors(code: Sequence[Instruction]) -> list[list[int]]:
 def _alive_after(code: Sequence[Instruction]) -> list[set[int]]:
     """Return the registers that are read later, after each instruction."""
     successors = _successors(code)
+    places = {id(one.target): at for at, one in enumerate(code) if one.word == "label"}
+    handlers = [None if one.handler is None else places[id(one.handler.label)] for one in code]
     before: list[set[int]] = [set() for _ in code]
     after: list[set[int]] = [set() for _ in code]
     changed = True
@@ -102,14 +115,17 @@ def _alive_after(code: Sequence[Instruction]) -> list[set[int]]:
         for at in range(len(code) - 1, -1, -1):
             after[at] = set().union(*(before[place] for place in successors[at]))
             found = (after[at] - set(code[at].writes)) | set(code[at].reads)
+            own = handlers[at]
+            if own is not None:  # it has not written then
+                found |= before[own]
             if found != before[at]:
                 before[at] = found
                 changed = True
     return after
 
 
-def _is_needed(one: Instruction, alive: set[int]) -> bool:
-    return one.word not in _PURE or not alive.isdisjoint(one.writes)
+def _is_needed(one: Instruction, alive: set[int], pure: frozenset[str]) -> bool:
+    return one.word not in pure or not alive.isdisjoint(one.writes)
 
 
 def _narrowed(one: Instruction, alive: set[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 import dataclasses
 import inspect
@@ -39,6 +40,7 @@ COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
+ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
 UNARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.USub: ("neg", operator.neg),
     ast.Invert: ("invert", operator.invert),
@@ -80,8 +82,7 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
         is_torch = not is_users_module(function)
         return "tensor" if is_torch or _is_straight_given(args) else "call"
     if isinstance(function, type):
-        is_record = dataclasses.is_dataclass(function) or hasattr(function, "_fields")
-        return "record" if is_record or _makes_plain_objects(function) else ""
+        return "record" if _makes_records(function) else ""
     if (inspect.isfunction(function) or inspect.ismethod(function)) and is_users(function):
         is_straight = _is_straight_given(args)
         plain = function.__func__ if inspect.ismethod(function) else function
@@ -104,10 +105,19 @@ def initialiser_of(cls: type) -> Any:
     return found if inspect.isfunction(found) else None
 
 
+def _makes_records(cls: type) -> bool:
+    """Whether a program may make objects of a class."""
+    if issubclass(cls, BaseException):
+        begin = inspect.getattr_static(cls, "__init__")
+        return not inspect.isfunction(begin) or is_users(begin)
+    return dataclasses.is_dataclass(cls) or hasattr(cls, "_fields") or _makes_plain_objects(cls)
+
+
 def _makes_plain_objects(cls: type) -> bool:
     """Whether objects of a class have nothing but fields, methods and properties of the user's."""
     bases = cls.__mro__[:-1]
-    if type(cls) is not type or not all(map(is_users, bases)):
+    bases = tuple(one for one in bases if one is not abc.ABC)
+    if type(cls) not in (type, abc.ABCMeta) or not all(map(is_users, bases)):
         return False
     return not any(word in vars(one) for one in bases for word in _OWN_WAYS)
 

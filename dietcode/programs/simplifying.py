@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import ast
 import collections
-from collections.abc import Callable
 from types import ModuleType
 from typing import TypeGuard
 
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import dictionaries, lists, orders, sets
 from dietcode.programs.cells import with_caches, with_cells
+from dietcode.programs.exceptions import is_exception_class
 from dietcode.programs.generators import as_list, without_yield
-from dietcode.programs.standard_library import key_of, rewritten
+from dietcode.programs.made_lists import (
+    LOOPED,
+    MADE,
+    comprehension_of,
+    is_looped,
+    mapped,
+    renamed,
+    with_pairs,
+)
+from dietcode.programs.parent_methods import parent_initialiser, parent_method
+from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
     Outside,
     assigned,
@@ -28,10 +38,9 @@ from dietcode.programs.statements import (
 )
 
 _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
-_LOOPED = ("range", "enumerate", "zip", "reversed")
 _FAR = 2**62  # behind the end of any list
 _LAZY = ("any", "all")  # which stop early
-_BY_KEYS = {"sorted": lists.ordered_by, "min": lists.smallest_by, "max": lists.largest_by}
+_BY_KEYS = {"sorted": orders.ordered_by, "min": orders.smallest_by, "max": orders.largest_by}
 
 
 def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
@@ -54,14 +63,14 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     own |= {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
     own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
-    found = _Simplification(outside, own).visit(tree)
+    found = _Simplification(outside, own, tree).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
     return ast.fix_missing_locations(found)
 
 
 class _Simplification(ast.NodeTransformer):
-    def __init__(self, outside: Outside, own: set[str]) -> None:
-        self._outside = outside
+    def __init__(self, outside: Outside, own: set[str], tree: ast.FunctionDef) -> None:
+        self._outside, self._tree = outside, tree
         self._own = own  # names that the function, or one within it, gives to something
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -109,16 +118,21 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
+        begun = parent_method(node, self._tree, self._outside)
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
-            made: ast.AST = self.visit(_mapped(node, word, self._stands_for))
+            begun = mapped(node, word, self._stands_for)
+        if begun is not None:
+            made: ast.AST = self.visit(begun)
             return made
-        if word in _LOOPED:
+        if word in LOOPED:
             node.args = [as_list(one) for one in node.args]
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             given = node.args[0].value
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+            node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
             node.args = [as_list(node.args[0])]
@@ -130,8 +144,8 @@ class _Simplification(ast.NodeTransformer):
         if known is not None:
             again: ast.AST = self.visit(known)
             return again
-        if word in _MADE:
-            return _MADE[word](node)
+        if word in MADE:
+            return MADE[word](node)
         return self._of_whole(node, word)
 
     def _all_of_calls(self, node: ast.expr) -> ast.AST:
@@ -153,10 +167,10 @@ class _Simplification(ast.NodeTransformer):
         given = node.args[0]
         is_only = len(node.args) == 1 or word == "sum"
         if is_only and isinstance(given, ast.GeneratorExp):
-            node.args[0] = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
+            node.args[0] = renamed(at(given, ast.ListComp(given.elt, given.generators)))
             if word in _LAZY:
                 return call(node, constant(lists.LAZY[word]), node.args[0])
-        elif is_only and word != "list" and _is_looped(given):
+        elif is_only and word != "list" and is_looped(given):
             node.args[0] = call(given, "list", given)
         if word == "sum" and len(node.args) == 2 and not node.keywords:
             return call(node, constant(lists.total_from), *node.args)
@@ -179,7 +193,7 @@ class _Simplification(ast.NodeTransformer):
         keys = load(node, "items")
         key = named.get("key")
         if key is not None and not (isinstance(key, ast.Constant) and key.value is None):
-            keys = _renamed(at(node, _comprehension(node, key, keys, self._stands_for)))
+            keys = renamed(at(node, comprehension_of(node, key, keys, self._stands_for)))
             keys = self.visit(keys)
         backwards = [named.get("reverse", ast.Constant(False))] if word == "sorted" else []
         if "default" not in named:
@@ -190,6 +204,9 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         made = node.value
+        begun = parent_initialiser(node, self._tree, self._outside)
+        if begun is not None:
+            return self.generic_visit(begun)
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "sort":
             ordered = call(made, ast.Name("sorted", ast.Load()), made.func.value, *made.args)
             assert isinstance(ordered, ast.Call)  # it is one
@@ -203,6 +220,12 @@ class _Simplification(ast.NodeTransformer):
             node.slice.lower = node.slice.lower or at(node, ast.Constant(None))
             node.slice.upper = node.slice.upper or at(node, ast.Constant(None))
         return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """``raise C`` -> ``raise C()``."""
+        if isinstance(node.exc, ast.Name) and is_exception_class(self._stands_for(node.exc)):
+            node.exc = call(node, node.exc)
+        return self.generic_visit(node)
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         body = without_context(node)
@@ -259,7 +282,7 @@ class _Simplification(ast.NodeTransformer):
                 rows.append(at(value, ast.Tuple([key, value], ast.Load())))
                 continue
             if rows or found is None:
-                found = _with_pairs(node, found, rows)
+                found = with_pairs(node, found, rows)
                 rows = []
             if value is not None:
                 found = call(node, constant(dictionaries.united), found, value)
@@ -289,7 +312,7 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(node)
-        return _renamed(node)
+        return renamed(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
@@ -315,30 +338,6 @@ class _Simplification(ast.NodeTransformer):
         return [*found, changed, more, last]
 
 
-def _renamed(node: ast.ListComp) -> ast.ListComp:
-    """Give the targets of a comprehension names of their own: it has a scope of its own."""
-    names = {
-        one.id: f"{one.id} {node.lineno} {node.col_offset}"
-        for loop in node.generators
-        for one in ast.walk(loop.target)
-        if isinstance(one, ast.Name) and " " not in one.id
-    }
-    (first, *_) = node.generators
-    source = first.iter
-    first.iter = at(source, ast.Constant(None))  # it is evaluated outside
-    _Renaming(names).generic_visit(node)
-    first.iter = source
-    return node
-
-
-class _Renaming(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        self._names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
-
-
 def _is_cut(target: ast.expr) -> bool:
     """Whether a target is ``x[low:high]``."""
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Slice):
@@ -356,100 +355,6 @@ def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]
     return [assigned(node, "others", value), at(node, ast.Expr(made))]
 
 
-def _with_pairs(node: ast.AST, found: ast.expr | None, rows: list[ast.expr]) -> ast.expr:
-    """Return a dict of pairs, or another one with them."""
-    given = at(node, ast.List(rows, ast.Load()))
-    if found is None:
-        return call(node, constant(dictionaries.made), given)
-    return call(node, constant(dictionaries.with_pairs), found, given)
-
-
-def _made_dict(node: ast.Call) -> ast.expr:
-    """Return ``dict()`` of a dict, of pairs or of names; with other arguments it stays, and is refused."""
-    if len(node.args) == 1 and not node.keywords:
-        (given,) = node.args
-        if isinstance(given, ast.GeneratorExp):
-            given = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
-        elif _is_looped(given):
-            given = call(given, "list", given)
-        return call(node, constant(dictionaries.of_given), given)
-    if node.args or any(one.arg is None for one in node.keywords):
-        return node
-    rows = [
-        at(one, ast.Tuple([at(one, ast.Constant(one.arg)), one.value], ast.Load())) for one in node.keywords
-    ]
-    return _with_pairs(node, None, [*rows])
-
-
 def _is_known(node: ast.expr) -> TypeGuard[ast.Set]:
     """Whether an expression is a set of numbers and texts in the text."""
     return isinstance(node, ast.Set) and all(isinstance(one, ast.Constant) for one in node.elts)
-
-
-def _made_set(node: ast.Call) -> ast.expr:
-    """Return ``set()`` of what there is; with other arguments it stays, and is refused."""
-    if len(node.args) > 1 or node.keywords:
-        return node
-    given = node.args[0] if node.args else at(node, ast.List([], ast.Load()))
-    if isinstance(given, ast.GeneratorExp):
-        given = _renamed(at(given, ast.ListComp(given.elt, given.generators)))
-    elif _is_looped(given):
-        given = call(given, "list", given)
-    return call(node, constant(sets.made), given)
-
-
-def _first(node: ast.Call) -> ast.expr:
-    """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
-
-    Anything else stays, and is refused.
-    """
-    if node.args and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
-        items = bound(
-            node, "items", _renamed(at(node, ast.ListComp(node.args[0].elt, node.args[0].generators)))
-        )
-        start = at(node, ast.Constant(0))
-        if len(node.args) == 1:
-            return at(node, ast.Subscript(items, start, ast.Load()))
-        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [start]))
-        found = at(node, ast.Subscript(load(node, "items"), at(node, ast.Constant(0)), ast.Load()))
-        return at(node, ast.IfExp(is_some, found, node.args[1]))
-    given = node.args[0] if len(node.args) == 1 and not node.keywords else None
-    is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
-    if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:
-        return node
-    return at(node, ast.Subscript(call(node, "list", given.args[0]), at(node, ast.Constant(0)), ast.Load()))
-
-
-def _is_looped(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOPED
-
-
-def _comprehension(
-    node: ast.AST, function: ast.expr, items: ast.expr, stands_for: Callable[[ast.expr], object]
-) -> ast.ListComp:
-    """Return ``[function(one) for one in items]``, with the text of a lambda written out."""
-    if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not function.args.defaults:
-        name, value = function.args.args[0].arg, function.body
-    else:
-        name = "one"
-        one = at(node, ast.Name(name, ast.Load()))
-        value = key_of(function, stands_for, one) or call(node, function, one)
-    target = at(node, ast.Name(name, ast.Store()))
-    return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
-
-
-def _mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.expr:
-    """Return ``map`` or ``filter`` as a comprehension."""
-    function, items = node.args
-    found = _comprehension(node, function, items, stands_for)
-    if word == "filter":
-        loop = found.generators[0]
-        is_none = isinstance(function, ast.Constant) and function.value is None
-        assert isinstance(loop.target, ast.Name)  # as `_comprehension` writes it
-        one = at(node, ast.Name(loop.target.id, ast.Load()))
-        loop.ifs = [one if is_none else found.elt]
-        found.elt = one
-    return found
-
-
-_MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _first}

@@ -86,7 +86,13 @@ class Recorder(Protocol):
     def source_of(self, function: Any) -> FunctionSource:
         """Return the source of a function."""
 
-    def call(self, function: Any, args: Sequence[Any], statics: dict[str, Any] | None) -> tuple[Any, int]:
+    def call(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        statics: dict[str, Any] | None,
+        callees: dict[int, None] | None = None,
+    ) -> tuple[Any, int]:
         """Return what a function returns, and the number of the context that computed it."""
 
 
@@ -97,8 +103,6 @@ ALLOWED = (
 
 
 _ADVICE: dict[type, str] = {
-    ast.Try: "a test before what may fail, as `if key in d`; a function may return None instead of raising",
-    ast.JoinedStr: "texts that are compared, and not made; as a key write a tuple, (a, b); others outside",
     ast.Lambda: "a lambda as the key of sorted, min and max, and in map and filter; else a function by def",
     ast.Match: "patterns of values, of classes with named fields, of lists and tuples, names and _",
     ast.With: "with torch.no_grad(), contextlib.nullcontext()",

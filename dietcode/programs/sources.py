@@ -8,7 +8,7 @@ import functools
 import inspect
 import operator
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.programs.decorators import DECORATORS, undecorated
+from dietcode.programs.lambdas import definition_of
 from dietcode.programs.nested_functions import NestedFunction, taken_out
 from dietcode.programs.simplifying import simplified
 from dietcode.programs.statements import is_plain_context
@@ -36,14 +37,14 @@ class FunctionSource:
     Attributes
     ----------
     parameters : list of str
-        Those by position, and those by name; ``*args`` is the last one, which calls give by name.
-    rest : str
-        The name of ``*args``, empty without.
+        Those by position, and those by name; then ``*args`` and ``**kwargs``, which calls give by name.
+    rest, named_rest : str
+        The names of ``*args`` and ``**kwargs``, empty without.
 
     Raises
     ------
     ModelError
-        Its text cannot be read, or it takes arguments of any name.
+        Its text cannot be read.
     """
 
     def __init__(self, function: Any) -> None:
@@ -54,13 +55,12 @@ class FunctionSource:
         else:
             self.tree = simplified(self._read(), self.outside)
         given = self.tree.args
-        if given.kwarg:
-            raise self.refusal(self.tree, "** as a parameter; allowed: parameters with names, and *args")
         self.rest = given.vararg.arg if given.vararg else ""
-        if given.vararg:
-            given.kwonlyargs.append(given.vararg)
-            given.kw_defaults.append(None)
-            given.vararg = None
+        self.named_rest = given.kwarg.arg if given.kwarg else ""
+        rest = [one for one in (given.vararg, given.kwarg) if one is not None]
+        given.kwonlyargs += rest
+        given.kw_defaults += [None for _ in rest]
+        given.vararg = given.kwarg = None
         self._plain = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.parameters = [*self._plain, *(one.arg for one in given.kwonlyargs)]
         self.chains: dict[tuple[ast.AST, int], Any] = {}
@@ -80,11 +80,17 @@ class FunctionSource:
         if hasattr(function, "__wrapped__"):
             where = f"{Path(self.file).name}:{first}"
             raise ModelError(f"{where}: {function.__name__} is decorated; allowed: {DECORATORS}")
+        if function.__name__ == "<lambda>":
+            known = definition_of(function)
+            if known is None:
+                where = f"{Path(self.file).name}:{first}"
+                raise ModelError(f"{where}: a lambda beside others that look alike; write it by def")
+            return known
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, first - 1)
         found = tree.body[0]
         if not isinstance(found, ast.FunctionDef):
-            raise ModelError(f"{self.file}:{first}: {function.__name__} is a lambda; write it by def")
+            raise ModelError(f"{Path(self.file).name}:{first}: what is no function by def; write it by def")
         return found
 
     def refusal(self, node: ast.AST, what: str) -> ModelError:
@@ -94,6 +100,10 @@ class FunctionSource:
     def where(self, node: ast.AST) -> str:
         """Return file and line of a node."""
         return f"{Path(self.file).name}:{getattr(node, 'lineno', self.tree.lineno)}"
+
+    def static_value(self, node: ast.Name) -> Any:
+        """Return what a name stands for that is not local; None for any other."""
+        return None if node.id in self.stores else self.outside(node.id)[1]
 
     @cached_property
     def stores(self) -> dict[str, int]:
@@ -165,6 +175,8 @@ def _stores(parameters: Iterable[str], tree: ast.FunctionDef) -> dict[str, int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found[node.id] = found.get(node.id, 0) + 1
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            found[node.name] = found.get(node.name, 0) + 1
     return found
 
 
@@ -267,25 +279,8 @@ class Statics:
         except ValueError as error:
             raise self.source.refusal(node, str(error)) from None
 
-    def unrolled(self, node: ast.For) -> list[dict[str, Any]] | None:
-        """Return what the targets of a loop over modules are in each round; None for other loops."""
-        items = self._static_items(node.iter)
-        if items is None:
-            return None
-        return [dict(self._bound(node.target, one)) for one in items]
-
-    def _static_items(self, node: ast.expr) -> list[Any] | None:
-        if isinstance(node, ast.Call):
-            function = self._find(node.func)
-            if function not in (zip, enumerate, reversed):
-                return None
-            is_begun = function is enumerate and len(node.args) == 2 and type(self._find(node.args[1])) is int
-            parts = [self._static_items(one) for one in (node.args[:1] if is_begun else node.args)]
-            named = {str(one.arg): self._find(one.value) for one in node.keywords}
-            if any(one is None for one in parts) or set(named) - {"strict"}:
-                return None
-            more = [self._find(node.args[1])] if is_begun else []
-            return list(function(*parts, *more, **named))
+    def static_items(self, node: ast.expr) -> list[Any] | None:
+        """Return the items of a container of modules or weights; None for anything else."""
         value = self._find(node)
         if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
             return None
@@ -294,15 +289,6 @@ class Statics:
         except TypeError:
             return None
         return items if items and all(is_module(one) or is_tensor(one) for one in items) else None
-
-    def _bound(self, target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(target, ast.Name):
-            yield target.id, value
-            return
-        if not isinstance(target, ast.Tuple) or len(target.elts) != len(value):
-            raise self.source.refusal(target, "a target of a loop over modules; allowed: names")
-        for one, own in zip(target.elts, value, strict=True):
-            yield from self._bound(one, own)
 
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {

@@ -1,7 +1,8 @@
 """Calls with ``*``, and functions with ``*args``: which arguments they have is written out.
 
 ``f(*pair)`` becomes ``f(pair[0], pair[1])`` as samples show how many there are, and ``f(a, b)`` of a function
-``f(*xs)`` becomes ``f(xs=(a, b))``; ``f(*items)`` of one becomes ``f(xs=[*items])``.
+``f(*xs)`` becomes ``f(xs=(a, b))``; ``f(*items)`` of one becomes ``f(xs=[*items])``. ``f(a=1)`` of a function
+``f(**options)`` becomes ``f(options={"a": 1})``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from dietcode.programs import lists
-from dietcode.programs.statements import at, call, constant
+from dietcode.programs import dictionaries, lists
+from dietcode.programs.sources import FunctionSource
+from dietcode.programs.statements import at, bound, call, constant, load
 
 _PURE = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
 
@@ -23,6 +25,15 @@ def has_stars(node: ast.Call) -> bool:
 def is_read_alone(node: ast.expr) -> bool:
     """Whether an expression reads names, fields and items, and does nothing else."""
     return all(isinstance(one, _PURE) for one in ast.walk(node))
+
+
+def is_made_alone(node: ast.expr) -> bool:
+    """Whether an expression makes a dict of what it reads, and does nothing else."""
+    made = (*_PURE, ast.Call, ast.List, ast.Tuple)
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return all(isinstance(one, made) for one in ast.walk(node)) and all(
+        isinstance(one.func, ast.Constant) for one in calls
+    )
 
 
 def spread(node: ast.Call, num_plain: int, rest: str, length_of: Callable[[ast.expr], int]) -> ast.Call:
@@ -60,6 +71,41 @@ def spread(node: ast.Call, num_plain: int, rest: str, length_of: Callable[[ast.e
         given: ast.expr = ast.List(waiting, ast.Load()) if is_any else ast.Tuple(waiting, ast.Load())
         named.append(at(node, ast.keyword(rest, at(node, given))))
     return ast.fix_missing_locations(at(node, ast.Call(node.func, args, named)))
+
+
+def lacks_rest(node: ast.Call, source: FunctionSource) -> bool:
+    """Whether a call does not say yet what ``*args`` and ``**kwargs`` of a function are."""
+    names = {one.arg for one in node.keywords}
+    return any(one and one not in names for one in (source.rest, source.named_rest))
+
+
+def names_written(node: ast.Call, names: Sequence[Sequence[str]]) -> ast.Call:
+    """Return a call whose ``**options`` are ``name=options["name"]``, of each of them those names."""
+    waiting = list(names)
+    found: list[ast.keyword] = []
+    for number, one in enumerate(node.keywords):
+        if one.arg is not None:
+            found.append(one)
+            continue
+        is_name, word = is_read_alone(one.value), f"options {number}"
+        for k, name in enumerate(waiting.pop(0)):
+            base = one.value if is_name else load(node, word) if k else bound(node, word, one.value)
+            item = ast.Subscript(base, at(one.value, ast.Constant(name)), ast.Load())
+            found.append(at(one.value, ast.keyword(name, at(one.value, item))))
+    return at(node, ast.Call(node.func, node.args, found))
+
+
+def with_named_rest(node: ast.Call, parameters: Sequence[str], rest: str) -> ast.Call:
+    """Return a call that gives ``**kwargs`` as a dict of the names that a function has no parameter for."""
+    own = [one for one in node.keywords if one.arg in parameters]
+    rows: list[ast.expr] = [
+        at(node, ast.Tuple([at(node, ast.Constant(one.arg)), one.value], ast.Load()))
+        for one in node.keywords
+        if one.arg not in parameters
+    ]
+    made = call(node, constant(dictionaries.made), at(node, ast.List(rows, ast.Load())))
+    named = [*own, at(node, ast.keyword(rest, made))]
+    return ast.fix_missing_locations(at(node, ast.Call(node.func, node.args, named)))
 
 
 def _items(base: ast.expr, numbers: Sequence[int], many: int | None) -> list[ast.expr]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.programs import lists, stacked
+from dietcode.programs import lists, orders, stacked
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.module import MarkedBlock
 from dietcode.programs.sets import MemberSet
@@ -161,6 +161,11 @@ def rows_if_tensors(value: Any) -> Any:
     return StackedRows(value) if is_one and value[0].is_floating_point() else value
 
 
+def is_object(value: Any) -> bool:
+    """Whether a value is an object of a class of the user's, and no tensor."""
+    return hasattr(value, "_fields") or (hasattr(value, "__dict__") and not is_tensor(value))
+
+
 def python_call(
     function: Any, args: Sequence[Any], named: Mapping[str, Any], nodes: Sequence[ast.expr]
 ) -> ListsCall | None:
@@ -177,20 +182,22 @@ def python_call(
     """
     if named or not args or not isinstance(args[0], list | tuple | Dictionary | MemberSet):
         return None
+    items = args[0].set_members if isinstance(args[0], MemberSet) else list(args[0])
+    is_of_objects = bool(items) and (is_object(items[0]) or isinstance(items[0], str))
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known: dict[Any, Callable[..., Any]] = {
         sum: stacked.added if is_of_tensors else lists.total,
-        min: lists.smallest,
-        max: lists.largest,
+        min: orders.smallest_object if is_of_objects else orders.smallest,
+        max: orders.largest_object if is_of_objects else orders.largest,
     }
-    known |= {sorted: lists.ordered, any: lists.some, all: lists.every, heapq.heappop: lists.pop_smallest}
-    known[heapq.heapify] = lists.as_heap
+    known |= {sorted: orders.ordered, any: lists.some, all: lists.every, heapq.heappop: orders.pop_smallest}
+    known[heapq.heapify] = orders.as_heap
     found = next((own for one, own in known.items() if one is function), None)
     of_two: dict[Any, Callable[..., Any]] = {
-        heapq.heappush: lists.push,
-        bisect.bisect_left: lists.place_before,
-        bisect.bisect_right: lists.place_behind,
-        bisect.insort: lists.insert_behind,
+        heapq.heappush: orders.push,
+        bisect.bisect_left: orders.place_before,
+        bisect.bisect_right: orders.place_behind,
+        bisect.insort: orders.insert_behind,
     }
     pair = next((own for one, own in of_two.items() if one is function), None)
     if pair is not None and len(args) == 2:

@@ -78,6 +78,36 @@ def _islice(node: ast.Call) -> ast.expr | None:
     return at(node, ast.Subscript(_listed(node, node.args[0]), at(node, cut), ast.Load()))
 
 
+def _longest(node: ast.Call) -> ast.expr | None:
+    named = {one.arg: one.value for one in node.keywords}
+    if not node.args or set(named) - {"fillvalue"}:
+        return None
+    rows = at(node, ast.List([_listed(one, one) for one in node.args], ast.Load()))
+    filler = named.get("fillvalue", at(node, ast.Constant(None)))
+    return call(node, constant(lists.columns_of_longest), rows, filler)
+
+
+def _pairwise(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1 or node.keywords:
+        return None
+    items = bound(node, "items", _listed(node, node.args[0]))
+    cut = at(node, ast.Slice(at(node, ast.Constant(1)), None, None))
+    rest = at(node, ast.Subscript(load(node, "items"), cut, ast.Load()))
+    return call(node, "list", call(node, at(node, ast.Name("zip", ast.Load())), items, rest))
+
+
+def _product(node: ast.Call) -> ast.expr | None:
+    if node.keywords or not node.args:
+        return None
+    names = [f"part{k}" for k in range(len(node.args))]
+    loops = [
+        ast.comprehension(at(node, ast.Name(name, ast.Store())), one, [], 0)
+        for name, one in zip(names, node.args, strict=True)
+    ]
+    row = at(node, ast.Tuple([at(node, ast.Name(name, ast.Load())) for name in names], ast.Load()))
+    return at(node, ast.ListComp(row, loops))
+
+
 def _of_ends(is_largest: bool) -> Rule:
     def rule(node: ast.Call) -> ast.expr | None:
         if len(node.args) not in (2, 3) or {one.arg for one in node.keywords} - {"key"}:
@@ -176,6 +206,9 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (itertools.chain, _chain),
     (itertools.chain.from_iterable, _flat),
     (itertools.islice, _islice),
+    (itertools.zip_longest, _longest),
+    (itertools.pairwise, _pairwise),
+    (itertools.product, _product),
     (itertools.accumulate, _of_lists(lists.accumulated, 1)),
     (heapq.nlargest, _of_ends(True)),
     (heapq.nsmallest, _of_ends(False)),

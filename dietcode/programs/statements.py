@@ -63,11 +63,29 @@ def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
 
 
 def without_context(node: ast.With) -> list[ast.stmt] | None:
-    """Return the body of ``with`` something that changes no result; None for any other context."""
+    """Return ``with`` what changes no result, or suppresses exceptions, without it; None for others."""
+    if len(node.items) == 1:
+        taken = _suppressed(node)
+        if taken is not None:
+            return taken
     for item in node.items:
         if not is_plain_context(item.context_expr) or item.optional_vars is not None:
             return None
     return node.body
+
+
+def _suppressed(node: ast.With) -> list[ast.stmt] | None:
+    """Return ``with suppress(E)`` as a ``try``; None for any other."""
+    (item,) = node.items
+    given = item.context_expr
+    if not isinstance(given, ast.Call) or given.keywords or item.optional_vars is not None:
+        return None
+    word = given.func.attr if isinstance(given.func, ast.Attribute) else getattr(given.func, "id", "")
+    if word != "suppress":
+        return None
+    types = at(given, ast.Tuple(given.args, ast.Load()))
+    clause = at(node, ast.ExceptHandler(types, None, [at(node, ast.Pass())]))
+    return [at(node, ast.Try(node.body, [clause], [], []))]
 
 
 def is_plain_context(given: ast.expr) -> bool:

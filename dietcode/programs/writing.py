@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
+from dietcode.programs.exceptions import FinalStatements
 from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.sites import Context, Path, Site
 from dietcode.programs.sources import FunctionSource, Statics
@@ -23,6 +24,11 @@ class FunctionWriter(Protocol):
     code: Code
     path: Path
     loops: list[tuple[Label, Label]]
+    pending: list[FinalStatements]
+    taken: list[str]
+    throws: bool
+    records: Mapping[str, Sequence[str]]
+    classes: Mapping[str, type]
     optimisations: Optimisations
 
     def site(self, node: ast.AST) -> Site:
@@ -54,6 +60,9 @@ class FunctionWriter(Protocol):
 
     def fail(self, text: str) -> None:
         """Write an error of the instance."""
+
+    def throw(self, cls: type, text: str) -> None:
+        """Write an exception of the program's."""
 
     def callee(self, node: ast.AST) -> int:
         """Return the number of the context that a call calls."""

@@ -270,11 +270,7 @@ def with_code_at_birth(n: int) -> Any:
 
 
 def with_order_of_objects(n: int) -> Any:
-    return sorted([Point(n, 1), Point(2, 1)])
-
-
-def with_smallest_object(n: int) -> Any:
-    return min([Point(n, 1), Point(2, 1)])
+    return sorted([Pair(n, 1), Pair(2, 1)])
 
 
 class Point(NamedTuple):
@@ -321,11 +317,6 @@ def with_copied_defaults(n: int) -> Any:
     return found.copy()[n]
 
 
-def with_names_together(n: int) -> Any:
-    given = {"b": n}
-    return with_defaults(1, **given)
-
-
 def with_maximum(x: Any) -> Any:
     return max(x, 2 * x)
 
@@ -334,8 +325,30 @@ def with_text(n: int) -> Any:
     return f"{n}"
 
 
-def with_texts_added(text: str) -> Any:
-    return text + "b"
+def with_percents(x: float) -> Any:
+    return f"{x:.1%}"
+
+
+def with_texts_repeated(text: str) -> Any:
+    return text * 2
+
+
+def with_other_names(n: int) -> Any:
+    given = {"b": n} if n == 1 else {"a": n}
+    return with_defaults(1, **given)
+
+
+def with_text_of_index(n: int) -> Any:
+    try:
+        return [1][n]
+    except IndexError as error:
+        return str(error)
+
+
+def with_bare_raise(n: int) -> Any:
+    if n:
+        raise  # noqa: PLE0704  (which is refused)
+    return n
 
 
 def with_missing_key(text: str) -> Any:
@@ -363,13 +376,6 @@ def with_loop_over_text(text: str) -> Any:
 
 def with_length_of_text(text: str) -> Any:
     return len(text)
-
-
-def with_try(n: int) -> Any:
-    try:
-        return n
-    finally:
-        n = 0
 
 
 def with_print(n: int) -> Any:
@@ -525,8 +531,17 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
     "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
-    "a text that is made": (with_text, [1], "texts that are compared, and not made; as a key write a tuple"),
-    "texts that are added": (with_texts_added, ["a"], "computes with texts; allowed: ==, !="),
+    "texts that are repeated": (with_texts_repeated, ["a"], "computes with texts; allowed: comparisons"),
+    "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
+    "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
+    "an order of objects": (with_order_of_objects, [1], "< of a Pair, which its class does not say; give it"),
+    "other names": (
+        with_other_names,
+        [1, 2],
+        "** of other names in another sample; allowed: always the same",
+    ),
+    "what Python says": (with_text_of_index, [9], "what Python says of an IndexError; write a text"),
+    "raise without an exception": (with_bare_raise, [1], "raise without an exception, outside of except"),
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
@@ -537,15 +552,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
         [1],
         "has __post_init__ or fields that it makes itself; allowed: dataclasses without",
     ),
-    "an order of objects": (with_order_of_objects, [1], "an order of objects; compare tuples of their"),
-    "the smallest object": (with_smallest_object, [1], "min of objects; give it a key"),
     "a decorated function": (with_decorated, [1], "twice is decorated; allowed: torch.no_grad()"),
     "recursion that is kept": (with_kept_recursion, [3], "calls itself and keeps its results; write it"),
     "other numbers of arguments": (with_other_numbers, [[1], [1, 2]], "* of other numbers of items"),
     "a copy of what has defaults": (with_copied_defaults, [1], "copies a defaultdict or a Counter"),
-    "names of arguments together": (with_names_together, [1], "a call with **; write the arguments out"),
     "a maximum of tensors": (with_maximum, [torch.ones(())], "write torch.maximum, or item()"),
-    "try": (with_try, [1], "a test before what may fail, as `if key in d`; a function may return None"),
     "print": (with_print, [1], "calls 'print'; a program computes results"),
     "a set": (with_set, [1], "set"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),

@@ -25,6 +25,7 @@ import ordinary_programs  # noqa: E402
 import plain_programs  # noqa: E402
 import searching_programs  # noqa: E402
 import set_programs  # noqa: E402
+import throwing_programs  # noqa: E402
 import varied_programs  # noqa: E402
 
 PROGRAMS: dict[str, Any] = {
@@ -38,6 +39,7 @@ PROGRAMS: dict[str, Any] = {
     **ordinary_programs.PROGRAMS,
     **set_programs.PROGRAMS,
     **customary_programs.PROGRAMS,
+    **throwing_programs.PROGRAMS,
 }
 # What these say is in others too, or in tests of plain Python.
 LONG = {

@@ -2,6 +2,8 @@
 #include "machine.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_NESTED = 200 /* tuples and lists within each other that are compared */ };
@@ -185,6 +187,17 @@ static FailureKind on_bits(int32_t op, const Value *a, const Value *b, Value *ou
     default: x = op == B_AND ? x & y : op == B_OR ? x | y : x ^ y;
   }
   return a->kind == V_BOOL && b->kind == V_BOOL ? give_bool(out, x != 0) : give_int(out, x);
+}
+
+/* As Python's: the decimal number of so many digits that is nearest to what the double is exactly. */
+FailureKind round_to(const Value *a, const Value *digits, Value *out) {
+  char text[400];
+  if (digits->kind != V_INT || digits->i < 0 || digits->i > 22) return F_KINDS;
+  if (a->kind == V_INT || a->kind == V_BOOL) return give_int(out, a->i);
+  if (a->kind != V_FLOAT) return F_KINDS;
+  if (!isfinite(a->f)) return give_float(out, a->f);
+  snprintf(text, sizeof text, "%.*f", (int)digits->i, a->f);
+  return give_float(out, strtod(text, NULL));
 }
 
 static FailureKind on_ints(int32_t op, int64_t a, int64_t b, Value *out) {

@@ -55,7 +55,7 @@ static int visit_all(Collector *c, const Value *values, int64_t count) {
     int64_t length = one.kind == V_TASK ? one.task->function->num_parameters : one.object->length;
     if (one.kind == V_TASK && one.task->state != NEW) {
       inner = &one.task->result;
-      length = one.task->state == OVER;
+      length = one.task->state == OVER || one.task->state == FAILED;
     }
     for (int64_t i = 0; i < length; i++)
       if (visit(c, &inner[i]) != 0) return -1;

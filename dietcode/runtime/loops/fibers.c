@@ -92,6 +92,21 @@ void end_task(Workplace *w, Task *task, const Value *result) {
   task->waiters = NULL;
 }
 
+/* What waits for a task is told when it looks at it again; an instance whose own task it is has failed. */
+int fail_task(Workplace *w, Task *task, const Value *thrown, const Failure *failure) {
+  if (task->is_root) {
+    fail_instance(w, task->instance, failure);
+    return 0;
+  }
+  Failure *kept = allocate(w, sizeof *kept);
+  if (!kept) return -1;
+  *kept = *failure;
+  end_task(w, task, thrown);
+  task->state = FAILED;
+  task->failure = kept;
+  return 0;
+}
+
 void fail_instance(Workplace *w, int32_t instance, const Failure *failure) {
   if (w->failures[instance].kind == FINE) w->failures[instance] = *failure;
 }

@@ -321,6 +321,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
           problem = F_KINDS;
         } else if (task->state == OVER) {
           r[i->d] = task->result;
+        } else if (task->state == FAILED) { /* as it failed there */
+          problem = (FailureKind)task->failure->kind;
+          value = task->result;
+          failure = *task->failure;
         } else if (task->state == NEW && fiber->num_activations < MAX_ACTIVATIONS) { /* as a call */
           top->pc = pc;
           r = begin_task(w, fiber, task, top->base + function->num_registers, i->d);
@@ -336,6 +340,30 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         break;
       }
       case I_RAISE: problem = F_RAISED, failure.a = i->a; break;
+      case I_THROW:
+        value = r[i->a];
+        failure.b = value.kind;
+        if (value.kind == V_RECORD) problem = F_THROWN;
+        else problem = value.kind == V_INT && is_thrown(value.i) ? (FailureKind)value.i : F_KINDS; /* once more */
+        break;
+      case I_FORMAT:
+        failure.b = r[i->a].kind;
+        problem = format_text(w, &r[i->a], i->b, &r[i->d]);
+        break;
+      case I_ROUNDED:
+        failure.b = r[i->a].kind, failure.c = r[i->b].kind;
+        problem = round_to(&r[i->a], &r[i->b], &r[i->d]);
+        break;
+      case I_ORDER:
+        failure.b = r[i->a].kind;
+        problem = order_texts(w, &r[i->a], &r[i->b], &r[i->d]);
+        break;
+      case I_JOIN: {
+        int32_t wrong;
+        problem = join_texts(w, r, i->list, i->count, &wrong, &r[i->d]);
+        failure.b = wrong;
+        break;
+      }
       case I_KIND:
         r[i->d] = (Value){.kind = V_INT, .i = r[i->a].kind == V_RECORD ? NUM_KINDS + r[i->a].object->record : r[i->a].kind};
         break;
@@ -355,11 +383,19 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
       }
     }
     if (problem) {
+      if (i->op != I_WAIT || problem == F_KINDS) { /* a task's is where it happened */
+        failure.function = function - m->functions;
+        failure.pc = pc - 1;
+      }
       failure.kind = problem;
-      failure.function = function - m->functions;
-      failure.pc = pc - 1;
-      fail_instance(w, fiber->instance, &failure);
-      return spend(w, BUDGET - budget);
+      int found = unwind(w, fiber, pc - 1, &value, &failure);
+      if (found < 0) return -1;
+      if (!found) return spend(w, BUDGET - budget);
+      top = (Activation *)fiber->activations.data + fiber->num_activations - 1;
+      function = top->function, pc = top->pc;
+      r = (Value *)fiber->stack.data + top->base;
+      problem = FINE;
+      failure = (Failure){0};
     }
     if (w->ending != DONE) return -1;
   }

@@ -10,8 +10,10 @@
  *     of each operand: type, table, positions, whether of numbers, how many are allowed; result: type, buffer;
  *     temporary: buffer, bytes of a row
  *   num_functions, of each: num_parameters, num_registers, num_instructions, num_lists,
- *     of each instruction: op, d, a, b, c, count, where its list begins; the lists
- *   num_fixed, of each: buffer, address */
+ *     of each instruction: op, d, a, b, c, count, where its list begins; the lists;
+ *     num_handlers, of each: where it begins and ends, its target, its register
+ *   num_fixed, of each: buffer, address
+ *   whether texts are made, num_text_words, the texts among the constants if so: the length of each, and its bytes */
 #include "machine.h"
 
 #include <stdlib.h>
@@ -91,6 +93,16 @@ static void read_function(Reader *reader, Function *function) {
     one->list = function->lists + take(reader);
   }
   for (int64_t k = 0; k < num_lists; k++) function->lists[k] = (int32_t)take(reader);
+  int64_t num_handlers = take(reader);
+  if (!(function->handlers = make_array(reader, num_handlers, sizeof *function->handlers))) return;
+  function->num_handlers = (int32_t)num_handlers;
+  for (int64_t k = 0; k < num_handlers; k++) {
+    Handler *one = &function->handlers[k];
+    one->begin = (int32_t)take(reader);
+    one->end = (int32_t)take(reader);
+    one->target = (int32_t)take(reader);
+    one->d = (int32_t)take(reader);
+  }
 }
 
 static void read_lookup(Reader *reader, Lookup *lookup) {
@@ -134,7 +146,10 @@ static void read_machine(Reader *reader, Machine *m) {
   m->blocks = take_array(reader, &m->num_blocks, sizeof *m->blocks);
   for (int64_t i = 0; i < m->num_blocks; i++) read_block(reader, &m->blocks[i]);
   m->functions = take_array(reader, &m->num_functions, sizeof *m->functions);
-  for (int64_t i = 0; i < m->num_functions; i++) read_function(reader, &m->functions[i]);
+  for (int64_t i = 0; i < m->num_functions; i++) {
+    read_function(reader, &m->functions[i]);
+    m->num_handlers += m->functions[i].num_handlers;
+  }
   m->lookups = take_array(reader, &m->num_lookups, sizeof *m->lookups);
   for (int64_t i = 0; i < m->num_lookups; i++) read_lookup(reader, &m->lookups[i]);
   m->fixed = take_array(reader, &m->num_fixed, sizeof *m->fixed);
@@ -142,6 +157,9 @@ static void read_machine(Reader *reader, Machine *m) {
     m->fixed[i].buffer = take(reader);
     m->fixed[i].row_bytes = take(reader);
   }
+  m->makes_texts = take(reader);
+  m->texts = take_array(reader, &m->num_text_words, sizeof *m->texts);
+  for (int64_t i = 0; i < m->num_text_words; i++) m->texts[i] = take(reader);
 }
 
 void free_machine(void *made) {
@@ -154,9 +172,10 @@ void free_machine(void *made) {
   for (int64_t i = 0; i < m->num_functions; i++) {
     free(m->functions[i].code);
     free(m->functions[i].lists);
+    free(m->functions[i].handlers);
   }
   for (int64_t i = 0; i < m->num_lookups; i++) free(m->lookups[i].keys), free(m->lookups[i].values);
-  free(m->types), free(m->constants), free(m->tensors), free(m->field_of), free(m->blocks), free(m->functions), free(m->lookups), free(m->fixed);
+  free(m->types), free(m->constants), free(m->tensors), free(m->field_of), free(m->blocks), free(m->functions), free(m->lookups), free(m->fixed), free(m->texts);
   if (m->program) free_program(m->program);
   free(m);
 }
@@ -182,7 +201,7 @@ Machine *make_machine(const int64_t *description, int64_t length, Program *progr
 void free_workplace(Workplace *w) {
   Room *rooms[] = {&w->states_room,  &w->nodes_room,   &w->operands_room, &w->sorted_room,   &w->counts_room, &w->scratch_room,
                    &w->output_room,  &w->objects_room, &w->trace_room,    &w->failures_room, &w->results_room,
-                   &w->kept_room,    &w->visits_room,  &w->marks_room};
+                   &w->kept_room,    &w->visits_room,  &w->marks_room,   &w->texts_room,    &w->slots_room};
   for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) free(rooms[i]->data);
   for (int64_t i = 0; w->tables && i < w->machine->num_types; i++) free(w->tables[i].data);
   for (int64_t i = 0; w->type_rows && i < w->machine->num_types; i++) free(w->type_rows[i].data);
@@ -242,6 +261,7 @@ static int run_all(Workplace *w, const Input *input) {
   const Function *entry = &m->functions[m->entry];
   if (reset(w, input->num_instances) != 0) return -1;
   Value *roots = w->results + input->num_instances;
+  if (begin_texts(w, input->texts) != 0) return -1;
   if (read_instances(w, input, roots) != 0) return -1;
   for (int64_t i = 0; i < input->num_instances; i++) {
     Task *task = new_task(w, (int32_t)i, entry, roots + i * entry->num_parameters, NULL);

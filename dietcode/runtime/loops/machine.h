@@ -40,7 +40,7 @@ struct Object { /* a tuple, a list or a record */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
-  I_KIND, I_AS, I_LOOKUP
+  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER, I_ROUNDED
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -66,7 +66,8 @@ typedef enum {
   F_EMPTY,
   F_DEADLOCK,
   F_NESTED,     /* comparison of values that are too deep */
-  F_LONG        /* a chain of more blocks than depths count */
+  F_LONG,       /* a chain of more blocks than depths count */
+  F_THROWN      /* record, kind and payload of the first of its arguments, V_NOTHING for none */
 } FailureKind;
 
 /* What ends a call. */
@@ -81,10 +82,16 @@ typedef struct {
   const int32_t *list;
 } Instruction;
 
+/* Where an exception of an instruction is taken; of several that have it, the first. */
 typedef struct {
-  int32_t num_parameters, num_registers, num_instructions;
+  int32_t begin, end, target, d; /* instructions; the register that gets what was thrown */
+} Handler;
+
+typedef struct {
+  int32_t num_parameters, num_registers, num_instructions, num_handlers;
   Instruction *code;
   int32_t *lists;
+  Handler *handlers;
 } Function;
 
 typedef struct {
@@ -124,9 +131,20 @@ typedef struct {
   int32_t *keys, *values; /* numbers of constants */
 } Lookup;
 
+/* UTF-8; the length is -1 for a constant that is none. */
+typedef struct {
+  const char *bytes;
+  int64_t length;
+  uint64_t hash;
+} Text;
+
+#define OWN_TEXTS (INT64_C(1) << 32) /* the first text that is no constant */
+
 typedef struct {
   int64_t num_types, num_constants, num_tensors, num_records, num_names, num_blocks, num_functions, num_buffers, num_fixed;
-  int64_t num_lookups, max_rows, entry, empty_text;
+  int64_t num_lookups, max_rows, entry, empty_text, num_handlers /* of all functions */;
+  int64_t makes_texts, num_text_words;
+  int64_t *texts; /* of each constant that is a text: its length, and its bytes in words */
   TensorType *types;
   Value *constants;
   FixedTensor *tensors;
@@ -155,8 +173,9 @@ struct Task {
   Fiber *waiters; /* for its result */
   const Function *function;
   int32_t instance, is_root, round; /* as an object's */
-  enum { NEW, BEGUN, OVER } state;
-  Value result;
+  enum { NEW, BEGUN, OVER, FAILED } state;
+  Value result;           /* or what was thrown */
+  const Failure *failure; /* of one that FAILED */
   Value arguments[];
 };
 
@@ -204,7 +223,8 @@ typedef struct {
   /* Tensors: a row, or where it is not computed yet, minus its depth. */
   Table *tables;
   Room states_room, nodes_room, operands_room, sorted_room, counts_room, scratch_room, output_room, objects_room, trace_room;
-  Room kept_room, visits_room, marks_room;
+  Room kept_room, visits_room, marks_room, texts_room, slots_room;
+  int64_t num_texts, num_given /* of them, not made */, num_slots;
   int32_t *states;
   int64_t num_handles, num_nodes, num_operands;
   int32_t deepest[128];
@@ -237,6 +257,7 @@ int64_t now(void);
 /* arithmetic.c: FINE, or what is wrong */
 FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
+FailureKind round_to(const Value *a, const Value *digits, Value *out);
 FailureKind truth_of(const Workplace *w, const Value *value, int *truth);
 FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found); /* or NULL */
 
@@ -250,9 +271,20 @@ Fiber *new_fiber(Workplace *w, Task *task);
 Value *enter(Workplace *w, Fiber *fiber, const Function *function, Task *task, int64_t base, int32_t d);
 Value *begin_task(Workplace *w, Fiber *fiber, Task *task, int64_t base, int32_t d); /* on a fiber's stack */
 void end_task(Workplace *w, Task *task, const Value *result);
+int fail_task(Workplace *w, Task *task, const Value *thrown, const Failure *failure); /* -1 where the call ends */
 void fail_instance(Workplace *w, int32_t instance, const Failure *failure);
 void reset_fibers(Workplace *w);
 void free_fibers(Workplace *w);
+
+/* unwind.c */
+int is_thrown(int64_t kind); /* rather than the end of an instance */
+int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *failure); /* 1 where it goes on, -1 where the call ends */
+
+/* texts.c */
+int begin_texts(Workplace *w, const int64_t *own); /* of the instances, as the machine's are */
+FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, Value *out); /* below, at or above 0 */
+FailureKind format_text(Workplace *w, const Value *value, int32_t spec, Value *out);
+FailureKind join_texts(Workplace *w, const Value *r, const int32_t *registers, int32_t count, int32_t *wrong, Value *out);
 
 /* interpret.c */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */
@@ -273,6 +305,7 @@ typedef struct {
   int64_t num_instances, num_objects;
   const int64_t *tensors; /* type and address of each */
   int64_t num_tensors;
+  const int64_t *texts; /* how many, of each its length and its bytes in words; NULL for none */
 } Input;
 int read_instances(Workplace *w, const Input *input, Value *roots);
 int write_results(Workplace *w);

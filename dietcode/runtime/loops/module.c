@@ -106,20 +106,21 @@ static int copy_returned(const Workplace *w, int64_t type, char *target) {
   return 0;
 }
 
-/* workplace(words, num_instances, num_objects, tensors, num_tensors, max_bytes, max_steps, is_traced, facts): a call; facts
- * [8] are how it ended, a detail, the failures, the words of the results and their number, how many tensors of each type
- * they have, what was traced and how much.
+/* workplace(words, num_instances, num_objects, tensors, num_tensors, max_bytes, max_steps, is_traced, facts, texts): a call; facts
+ * [10] are how it ended, a detail, the failures, the words of the results and their number, how many tensors of each type
+ * they have, what was traced and how much, the texts that were made and how many.
  * workplace(type, target): copies the tensors of a type that the last call returned. */
 static int call_workplace(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)result;
   Workplace *w = self;
   if (are_integers(args, num_args, 2)) return copy_returned(w, args[0].v_int64, address(&args[1]));
-  if (!are_integers(args, num_args, 9)) return fail("TypeError", "a workplace: takes nine integers, or two");
-  Input input = {address(&args[0]), args[1].v_int64, args[2].v_int64, address(&args[3]), args[4].v_int64};
+  if (!are_integers(args, num_args, 10)) return fail("TypeError", "a workplace: takes ten integers, or two");
+  Input input = {address(&args[0]), args[1].v_int64, args[2].v_int64, address(&args[3]), args[4].v_int64, address(&args[9])};
   if (input.num_instances < 0 || input.num_instances >= INT32_MAX) return fail("ValueError", "a workplace: too many instances");
   int status = run_machine(w, &input, args[5].v_int64, args[6].v_int64, args[7].v_int64 != 0);
   int64_t facts[] = {w->ending, w->detail, (int64_t)(intptr_t)w->failures, (int64_t)(intptr_t)w->output_room.data, w->num_words,
-                     (int64_t)(intptr_t)w->type_counts, (int64_t)(intptr_t)w->trace_room.data, w->num_traced};
+                     (int64_t)(intptr_t)w->type_counts, (int64_t)(intptr_t)w->trace_room.data, w->num_traced,
+                     (int64_t)(intptr_t)((Text *)w->texts_room.data + w->num_given), w->num_texts - w->num_given};
   memcpy(address(&args[8]), facts, sizeof facts);
   return status;
 }

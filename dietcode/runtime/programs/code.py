@@ -18,6 +18,15 @@ An instruction is one of
     ["kind", d, a]                               the kind of a value, or `RECORD_KINDS` and its record
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
+    ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
+    ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
+    ["rounded", d, a, b]                         a number, to so many digits behind the point
+    ["throw", a]                                 an exception: a record, whose first field are its arguments
+
+A function's ``handlers`` are lists ``[begin, end, target, d]``: what is thrown by an instruction from begin
+up to end is written to d, and target goes on. The first one that has an instruction counts; without one, the
+caller throws. What the machine notices is thrown as a whole number: an index out of range (2), a division by
+zero (5), an empty list (12). What else goes wrong ends the instance.
 
 where d, a, b and c are registers, and all else are numbers of what the program lists. A result of a block
 that nobody reads may be written to -1, which is no register.
@@ -34,7 +43,7 @@ OPERATIONS = (
     *("const", "tensor", "move", "unary", "binary", "jump", "else", "call", "return", "tuple", "list"),
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
-    *("raise", "argmax", "values", "kind", "as", "lookup"),
+    *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
 )
 UNARY = (
     "neg",
@@ -62,7 +71,7 @@ RECORD_KINDS = 16  # the kind of a record is this and its number
 MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
 _WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool"), "sequence": tuple(SEQUENCES)}
 _CHANGING = {"put", "append", "pop", "setfield"}
-_LAST = ("return", "jump", "raise")
+_LAST = ("return", "jump", "raise", "throw")
 # What follows an operation, and the field of the machine's instruction that it goes to.
 _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "const": (("register", "d"), ("constant", "a")),
@@ -95,7 +104,13 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "kind": (("register", "d"), ("register", "a")),
     "as": (("register", "d"), ("sequence", "b"), ("register", "a")),
     "lookup": (("register", "d"), ("register", "a"), ("lookup", "b"), ("register", "c")),
+    "throw": (("register", "a"),),
+    "format": (("register", "d"), ("register", "a"), ("text", "b")),
+    "join": (("register", "d"), ("registers", "list")),
+    "order": (("register", "d"), ("register", "a"), ("register", "b")),
+    "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
+SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,8 @@ class FunctionCode:
     lists : tuple of int
     changes : bool
         Whether it changes lists or records.
+    handlers : tuple of (int, int, int, int)
+        Where exceptions are taken: begin, end, target and register of each.
     """
 
     name: str
@@ -123,12 +140,20 @@ class FunctionCode:
     instructions: tuple[tuple[int, ...], ...]
     lists: tuple[int, ...]
     changes: bool
+    handlers: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether it makes texts, or asks for their order."""
+        return any(OPERATIONS[one[0]] in ("format", "join", "order") for one in self.instructions)
 
     @property
     def integers(self) -> list[int]:
         """Its part of a machine's description."""
         head = [self.parameters, self.registers, len(self.instructions), len(self.lists)]
-        return [*head, *(number for one in self.instructions for number in one), *self.lists]
+        code = (number for one in self.instructions for number in one)
+        handlers = (number for one in self.handlers for number in one)
+        return [*head, *code, *self.lists, len(self.handlers), *handlers]
 
 
 @dataclass(frozen=True)
@@ -187,7 +212,21 @@ def read_function(data: Mapping[str, Any], around: Surroundings) -> FunctionCode
     if code[-1][0] not in _LAST:
         raise ValueError(f"{name}: ends with {code[-1][0]!r}; allowed: {', '.join(_LAST)}")
     changes = any(one[0] in _CHANGING for one in code)
-    return FunctionCode(name, file, parameters, registers, lines, tuple(instructions), tuple(lists), changes)
+    given = data.get("handlers", [])
+    whole(len(given), 0, len(code), f"{name}: number of handlers")
+    handlers = tuple(_handler(one, len(code), registers) for one in given)
+    return FunctionCode(
+        name, file, parameters, registers, lines, tuple(instructions), tuple(lists), changes, handlers
+    )
+
+
+def _handler(data: Sequence[Any], many: int, registers: int) -> tuple[int, ...]:
+    begin, end, target, register = data
+    whole(begin, 0, many, "begin of a handler")
+    whole(end, begin, many, "end of a handler")
+    whole(target, 0, many - 1, "target of a handler")
+    whole(register, 0, registers - 1, "register of a handler")
+    return begin, end, target, register
 
 
 def _instruction(
@@ -204,8 +243,9 @@ def _instruction(
     own = found.pop("list", [])
     results = found.pop("results", [])
     _check_counts(operation, found, len(own), len(results), around)
-    if operation == "raise" and found["a"] not in around.texts:
-        raise ValueError("raise of a constant that is no text")
+    for word, field in (("raise", "a"), ("format", "b")):
+        if operation == word and found[field] not in around.texts:
+            raise ValueError(f"{word} of a constant that is no text")
     return (OPERATIONS.index(operation), *(found.get(field, 0) for field in "dabc")), [*results, *own]
 
 

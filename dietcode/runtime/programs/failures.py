@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 from dietcode.errors import ProgramError
 from dietcode.runtime.programs.code import BINARY, OPERATIONS, UNARY
+from dietcode.runtime.programs.instances import OWN_TEXTS
 from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, RECORD, TENSOR, TEXT, TUPLE
 from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.programs.results import TYPE_SHIFT
@@ -17,7 +19,9 @@ _KINDS = {
 }  # fmt: skip
 
 
-def failure_of(plan: ProgramPlan, instance: int, words: Sequence[int]) -> ProgramError:
+def failure_of(
+    plan: ProgramPlan, instance: int, words: Sequence[int], texts: Sequence[str] = ()
+) -> ProgramError:
     """Return the exception that ended an instance.
 
     Parameters
@@ -26,7 +30,8 @@ def failure_of(plan: ProgramPlan, instance: int, words: Sequence[int]) -> Progra
     instance : int
     words : sequence of int
         `FAILURE_WORDS`: kind, function, instruction, and three numbers.
-
+    texts : sequence of str
+        Those of the call that are no constants.
     """
     kind, number, pc, *given = words
     if pc < 0:
@@ -36,6 +41,8 @@ def failure_of(plan: ProgramPlan, instance: int, words: Sequence[int]) -> Progra
     function = plan.functions[number]
     if kind == _OF_KINDS:
         what = _kinds(OPERATIONS[function.instructions[pc][0]], *given)
+    elif kind == _THROWN:
+        what = _thrown(plan, texts, *given)
     else:
         what = _ENDS[kind] if kind in _ENDS else _SAID[kind](plan, *given)
     return ProgramError(f"{function.file}:{function.lines[pc]}: in {function.name}: {what}", instance)
@@ -74,12 +81,23 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
                 f"{_KINDS[c]} as a key of a dict; allowed: whole numbers, bools, texts, None, tuples of them"
             )
         return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
+    if operation in ("format", "join", "order"):
+        return f"a text of {_KINDS[b]}; allowed: of numbers, texts and None"
     if operation == "else":
         return f"the truth of {_KINDS[b]}; allowed: of numbers, lists, tuples and None"
     return f"{operation} of {_KINDS[b]}"
 
 
-_OF_KINDS = 3  # as the machine numbers failures
+def _thrown(plan: ProgramPlan, texts: Sequence[str], record: int, kind: int, value: int) -> str:
+    name = plan.records[record][0]
+    if kind == TEXT:
+        return f"{name}: {texts[value - OWN_TEXTS] if value >= OWN_TEXTS else plan.constants[value]}"
+    if kind in (BOOL, INT):
+        return f"{name}: {bool(value) if kind == BOOL else value}"
+    return f"{name}: {struct.unpack('d', struct.pack('q', value))[0]}" if kind == FLOAT else name
+
+
+_OF_KINDS, _THROWN = 3, 16  # as the machine numbers failures
 _SAID: dict[int, Callable[[ProgramPlan, int, int, int], str]] = {
     1: lambda plan, constant, _, __: str(plan.constants[constant]),
     2: _index,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,9 +12,9 @@ from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.programs.failures import FAILURE_WORDS, failure_of
 from dietcode.runtime.programs.instances import InstanceEncoder, Integers
-from dietcode.runtime.programs.machine import NativeMachine
+from dietcode.runtime.programs.machine import NativeMachine, text_words
 from dietcode.runtime.programs.plan import ProgramPlan
-from dietcode.runtime.programs.results import ResultDecoder, words_at
+from dietcode.runtime.programs.results import ResultDecoder, read_texts, words_at
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
 
@@ -142,12 +142,13 @@ class LoadedProgram(Reopened):
             workplace = free.pop()
         except IndexError:  # another thread has the others
             workplace = self._machines[beside_torch].workplace()
-        facts = array("q", [0] * 8)
+        facts = array("q", [0] * 10)
+        given_texts = array("q", self._texts_of(encoded.texts))
         given = encoded.words.address, len(instances), encoded.num_objects
         tensors = encoded.tensors
         limits = self.max_bytes, self.max_steps, int(is_traced), facts.buffer_info()[0]
-        workplace(*given, tensors.address, tensors.length // 2, *limits)
-        ending, detail, failures, results, num_words, counts, trace, num_traced = facts
+        workplace(*given, tensors.address, tensors.length // 2, *limits, given_texts.buffer_info()[0])
+        ending, detail, failures, results, num_words, counts, trace, num_traced, made_texts, num_made = facts
         if ending != _DONE:
             self._refuse(ending, detail, len(instances))  # and the workplace is given back
         of_types = words_at(counts, len(self.plan.types))
@@ -155,13 +156,19 @@ class LoadedProgram(Reopened):
         failed = words_at(failures, FAILURE_WORDS * len(instances)) if instances else array("q")
         runs = self._traced(words_at(trace, 4 * num_traced)) if num_traced else []
         own = Integers(results, num_words)
-        made = self._decoder.decode(own, len(instances), encoded.texts, found) if instances else []
+        texts = (*encoded.texts, *read_texts(made_texts, num_made)) if num_made else encoded.texts
+        made = self._decoder.decode(own, len(instances), texts, found) if instances else []
         free.append(workplace)
         for number in range(len(instances)):
             one = failed[FAILURE_WORDS * number : FAILURE_WORDS * (number + 1)]
             if one[0]:
-                made[number] = failure_of(self.plan, number, one)
+                made[number] = failure_of(self.plan, number, one, texts)
         return made, runs
+
+    def _texts_of(self, texts: Sequence[str]) -> list[int]:
+        """Return texts as the machine takes them, where it makes others of them."""
+        own = texts if self.plan.makes_texts else ()
+        return [len(own), *(number for one in own for number in text_words(one))]
 
     def _refuse(self, ending: int, detail: int, count: int) -> None:
         name = self.plan.name

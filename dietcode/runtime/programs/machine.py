@@ -80,7 +80,9 @@ class NativeMachine(LoopBuffers):
         found += [len(plan.functions), *(number for one in plan.functions for number in one.integers)]
         found += [len(plan.lookups), *(n for one in plan.lookups for n in _lookup_words(plan, one))]
         found += [len(self._fixed), *(number for pair in self._fixed.items() for number in pair)]
-        return found
+        texts = [one for one in plan.constants if isinstance(one, str)] if plan.makes_texts else []
+        words = [number for one in texts for number in text_words(one)]
+        return [*found, int(plan.makes_texts), len(words), *words]
 
     def _block(self, number: int, id_limits: Mapping[tuple[int, int], int]) -> list[int]:
         block, types = self._plan.blocks[number], self._plan.types
@@ -133,6 +135,13 @@ def constant_words(plan: ProgramPlan, value: bool | int | float | str | None) ->
     if isinstance(value, float):
         return FLOAT, float_bits(value)
     return (BOOL if isinstance(value, bool) else INT), int(value)
+
+
+def text_words(text: str) -> list[int]:
+    """Return how many bytes a text has, and these, eight in an integer."""
+    own = text.encode("utf-8", "surrogatepass")
+    padded = own + bytes(-len(own) % 8)
+    return [len(own), *array("q", padded)]
 
 
 def float_bits(value: float) -> int:

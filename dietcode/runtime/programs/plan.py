@@ -9,7 +9,7 @@
      "tensors": [{"value", "type"}],              weights, or what follows from them
      "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "load": [step],
                  "steps": [step]}],
-     "functions": [{"name", "file", "parameters", "registers", "code", "lines"}],
+     "functions": [{"name", "file", "parameters", "registers", "code", "lines", "handlers"}],
      "weights", "values"}                         as a recursion has them
 
 Steps are those of a recursion, of B rows, up to ``max_batch``; T, the rows of a table, is ``max_rows``. They
@@ -130,6 +130,11 @@ class ProgramPlan(RowDescription):
     def outputs(self) -> tuple[str, ...]:
         """The constants that are read as they lie, though no kernel does."""
         return tuple(sorted({*super().outputs, *(name for name, _ in self.tensors)}))
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether instances make texts."""
+        return any(one.makes_texts for one in self.functions)
 
     @property
     def changes(self) -> bool:

@@ -29,6 +29,15 @@ def words_at(address: int, count: int) -> array[int]:
     return found
 
 
+def read_texts(address: int, count: int) -> list[str]:
+    """Return the texts that a call made; of each, the machine has an address, a length and a hash."""
+    words = words_at(address, 3 * count)
+    return [
+        ctypes.string_at(words[at], words[at + 1]).decode("utf-8", "surrogatepass")
+        for at in range(0, 3 * count, 3)
+    ]
+
+
 class ResultDecoder:
     """What is known of the results of a program.
 

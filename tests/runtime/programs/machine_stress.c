@@ -35,7 +35,7 @@ static int64_t *exactly(const int64_t *data, int64_t count) {
 
 static void call(Workplace *w, const Case *one, int64_t max_steps) {
   int64_t *words = exactly(one->words, one->num_words);
-  Input input = {words, one->num_instances, one->num_objects, NULL, 0};
+  Input input = {words, one->num_instances, one->num_objects, NULL, 0, NULL};
   must(run_machine(w, &input, INT64_C(1) << 30, max_steps, one->num_instances % 2) == 0, "a call");
   free(words);
   if (max_steps < 1000) {

@@ -267,5 +267,5 @@ def test_a_program_is_given_back() -> None:
         program([leaf(1)])
         workplace = program._free[0][0]
         del program
-        with pytest.raises(TypeError, match="takes nine integers, or two"):
+        with pytest.raises(TypeError, match="takes ten integers, or two"):
             workplace(1)

@@ -14,6 +14,7 @@ from hand_programs import (
     HALVES,
     JOIN,
     NONE,
+    ONE,
     TWO,
     WRONG,
     ZERO,
@@ -34,7 +35,7 @@ from dietcode.runtime.programs.results import ResultDecoder, words_at
 
 # Two tasks a node, a decision in each, an error in some, and a list of what was decided.
 _ROOT = function("root", 1, [
-    ["list", 1, []], ["call", 2, 1, [0, 1]],
+    ["call", 1, 2, [0]], ["list", 1, []], ["call", 2, 1, [0, 1]],
     ["block", [3, 4], 1, [2]], ["value", 3, 3, "float"], ["value", 4, 4, "float"],
     ["tuple", 5, [3, 4, 1]], ["return", 5],
 ])  # fmt: skip
@@ -48,6 +49,14 @@ _NODE = function("node", 2, [
     ["else", 13, 25], ["block", [14], 0, [7, 9]],
     ["block", [14], 0, [9, 8]], ["return", 14],  # 25
     ["raise", WRONG],
+])  # fmt: skip
+# A task that fails, which is taken, and a text that is made of it.
+_TEXTS = function("texts", 1, [
+    ["spawn", 1, 3, [0]], ["wait", 2, 1], ["return", 2], ["const", 3, WRONG],
+    ["join", 4, [2, 3]], ["order", 5, 4, 3], ["return", 4],
+]) | {"handlers": [[1, 2, 3, 2]]}  # fmt: skip
+_FAIL = function("fail", 1, [
+    ["const", 1, ONE], ["const", 2, ZERO], ["binary", 3, "//", 1, 2], ["return", 3],
 ])  # fmt: skip
 _BLOCKS = [blocks()[JOIN], blocks()[HALVES]]  # which have no weights, and no addresses of this process
 _MAX_ROWS = 700  # so that some are given up on the way
@@ -80,7 +89,7 @@ def test_threads_call_one_machine(tmp_path: Path, sanitizer: str, monkeypatch: p
 
     monkeypatch.setattr(machine, "loop_function", recorded_function)
     monkeypatch.setattr(ResultDecoder, "decode", recorded_decode)
-    program = load(_ROOT, _NODE, tensors=[], weights={}, blocks=_BLOCKS, max_rows=_MAX_ROWS)
+    program = load(_ROOT, _NODE, _TEXTS, _FAIL, tensors=[], weights={}, blocks=_BLOCKS, max_rows=_MAX_ROWS)
     written = array("q")
     for one in made[:2]:  # of calls with NumPy's arrays
         written += array("q", [len(one)]) + one

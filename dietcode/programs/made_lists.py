@@ -1,0 +1,130 @@
+"""Calls and comprehensions that make lists, dicts and sets, said by fewer kinds of nodes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from dietcode.programs import dictionaries, sets
+from dietcode.programs.standard_library import key_of
+from dietcode.programs.statements import at, bound, call, constant, load
+
+LOOPED = ("range", "enumerate", "zip", "reversed")
+
+
+def renamed(node: ast.ListComp) -> ast.ListComp:
+    """Give the targets of a comprehension names of their own: it has a scope of its own."""
+    names = {
+        one.id: f"{one.id} {node.lineno} {node.col_offset}"
+        for loop in node.generators
+        for one in ast.walk(loop.target)
+        if isinstance(one, ast.Name) and " " not in one.id
+    }
+    (first, *_) = node.generators
+    source = first.iter
+    first.iter = at(source, ast.Constant(None))  # it is evaluated outside
+    _Renaming(names).generic_visit(node)
+    first.iter = source
+    return node
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
+
+
+def with_pairs(node: ast.AST, found: ast.expr | None, rows: list[ast.expr]) -> ast.expr:
+    """Return a dict of pairs, or another one with them."""
+    given = at(node, ast.List(rows, ast.Load()))
+    if found is None:
+        return call(node, constant(dictionaries.made), given)
+    return call(node, constant(dictionaries.with_pairs), found, given)
+
+
+def _made_dict(node: ast.Call) -> ast.expr:
+    """Return ``dict()`` of a dict, of pairs or of names; with other arguments it stays, and is refused."""
+    if len(node.args) == 1 and not node.keywords:
+        (given,) = node.args
+        if isinstance(given, ast.GeneratorExp):
+            given = renamed(at(given, ast.ListComp(given.elt, given.generators)))
+        elif is_looped(given):
+            given = call(given, "list", given)
+        return call(node, constant(dictionaries.of_given), given)
+    if node.args or any(one.arg is None for one in node.keywords):
+        return node
+    rows = [
+        at(one, ast.Tuple([at(one, ast.Constant(one.arg)), one.value], ast.Load())) for one in node.keywords
+    ]
+    return with_pairs(node, None, [*rows])
+
+
+def _made_set(node: ast.Call) -> ast.expr:
+    """Return ``set()`` of what there is; with other arguments it stays, and is refused."""
+    if len(node.args) > 1 or node.keywords:
+        return node
+    given = node.args[0] if node.args else at(node, ast.List([], ast.Load()))
+    if isinstance(given, ast.GeneratorExp):
+        given = renamed(at(given, ast.ListComp(given.elt, given.generators)))
+    elif is_looped(given):
+        given = call(given, "list", given)
+    return call(node, constant(sets.made), given)
+
+
+def _first(node: ast.Call) -> ast.expr:
+    """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
+
+    Anything else stays, and is refused.
+    """
+    if node.args and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
+        items = bound(
+            node, "items", renamed(at(node, ast.ListComp(node.args[0].elt, node.args[0].generators)))
+        )
+        start = at(node, ast.Constant(0))
+        if len(node.args) == 1:
+            return at(node, ast.Subscript(items, start, ast.Load()))
+        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [start]))
+        found = at(node, ast.Subscript(load(node, "items"), at(node, ast.Constant(0)), ast.Load()))
+        return at(node, ast.IfExp(is_some, found, node.args[1]))
+    given = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
+    if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:
+        return node
+    return at(node, ast.Subscript(call(node, "list", given.args[0]), at(node, ast.Constant(0)), ast.Load()))
+
+
+def is_looped(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOPED
+
+
+def comprehension_of(
+    node: ast.AST, function: ast.expr, items: ast.expr, stands_for: Callable[[ast.expr], object]
+) -> ast.ListComp:
+    """Return ``[function(one) for one in items]``, with the text of a lambda written out."""
+    if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not function.args.defaults:
+        name, value = function.args.args[0].arg, function.body
+    else:
+        name = "one"
+        one = at(node, ast.Name(name, ast.Load()))
+        value = key_of(function, stands_for, one) or call(node, function, one)
+    target = at(node, ast.Name(name, ast.Store()))
+    return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
+
+
+def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.expr:
+    """Return ``map`` or ``filter`` as a comprehension."""
+    function, items = node.args
+    found = comprehension_of(node, function, items, stands_for)
+    if word == "filter":
+        loop = found.generators[0]
+        is_none = isinstance(function, ast.Constant) and function.value is None
+        assert isinstance(loop.target, ast.Name)  # as `comprehension_of` writes it
+        one = at(node, ast.Name(loop.target.id, ast.Load()))
+        loop.ifs = [one if is_none else found.elt]
+        found.elt = one
+    return found
+
+
+MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _first}
