@@ -121,6 +121,6 @@ def test_the_space_fits_the_registers(problem: Any, target: Any) -> None:
     for kernel in kernels:
         vectors = kernel.columns // 16
         for loop in loops_of(problem, kernel.rows, vectors, limits.num_registers):
-            sums = kernel.rows * vectors * loop.num_sums
+            sums = kernel.rows * vectors * loop.num_accumulators
             assert sums + vectors + 1 <= limits.num_registers, kernel.name
     assert not allows(problem, ProductKernel(1, 20), limits)

@@ -152,14 +152,14 @@ class ProductEstimator(TermEstimator):
         # Of one step of a loop: FMAs, loads, the chains' latency, and the panel from L2; then for each sum.
         step = sum(
             max(
-                micro_kernel.rows * vectors * loop.num_sums,
+                micro_kernel.rows * vectors * loop.num_accumulators,
                 micro_kernel.rows * len(loop.targets) + vectors * len(loop.gates),
                 _LEAST_CHAIN,
                 micro_kernel.columns * len(loop.gates) * _FLOAT_BYTES / _PANEL_BYTES_PER_CYCLE,
             )
             / 2
             for loop in loops
-        ) / sum(loop.num_sums for loop in loops)
+        ) / sum(loop.num_accumulators for loop in loops)
         per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
         cycles = counts.tiles * (counts.depth * step + per_tile)
         cycles += counts.after * _CYCLES_PER_VECTOR_AFTER
@@ -172,7 +172,7 @@ class ProductEstimator(TermEstimator):
         _, rows, columns, depth = problem.sizes(extents)
         vectors, sets = micro_kernel.columns // self.limits.lanes, len(problem.plan.accumulators)
         loops = loops_of(problem, micro_kernel.rows, vectors, self.limits.num_registers)
-        most = max(loop.num_sums for loop in loops)
+        most = max(loop.num_accumulators for loop in loops)
         return (
             micro_kernel.rows,
             vectors,

@@ -36,7 +36,7 @@ class ProductLoop:
     targets: dict[Read, list[tuple[Gates, str]]]
 
     @property
-    def num_sums(self) -> int:
+    def num_accumulators(self) -> int:
         """Sums of each row and column."""
         return len({name for own in self.targets.values() for _, name in own})
 
@@ -56,11 +56,11 @@ def loops_of(problem: ProductProblem, rows: int, vectors: int, num_registers: in
     num_registers : int
         Vector registers.
     """
-    most = most_sums(rows, vectors, num_registers)
+    most = most_accumulators(rows, vectors, num_registers)
     return [part for group in _together(problem.plan.terms, most) for part in _parts(group, most)]
 
 
-def most_sums(rows: int, vectors: int, num_registers: int) -> int:
+def most_accumulators(rows: int, vectors: int, num_registers: int) -> int:
     """Return the sums of an element that fit the registers, beside a row of vectors and a broadcast."""
     return (num_registers - vectors - 1) // (rows * vectors)
 
@@ -103,7 +103,7 @@ def _parts(group: ProductLoop, most: int) -> list[ProductLoop]:
     """
     gates, count = group.gates, 1
     if all(len({name for _, name in own}) == len(own) for own in group.targets.values()):
-        of_gate = group.num_sums // len(gates)
+        of_gate = group.num_accumulators // len(gates)
         count = min(len(gates), -(-len(gates) // max(1, most // of_gate)))
     bounds = [len(gates) * at // count for at in range(count + 1)]
     return [_with_gates(group, gates[low:high]) for low, high in itertools.pairwise(bounds)]

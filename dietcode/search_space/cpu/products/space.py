@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.products.loops import loops_of, most_sums, num_parts
+from dietcode.search_space.cpu.products.loops import loops_of, most_accumulators, num_parts
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
@@ -60,9 +60,9 @@ def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits)
     waiting = micro_kernel.rows * vectors * len(problem.plan.accumulators)
     if waiting > _MOST_WAITING * limits.num_registers:
         return False
-    most = most_sums(micro_kernel.rows, vectors, limits.num_registers)
+    most = most_accumulators(micro_kernel.rows, vectors, limits.num_registers)
     loops = loops_of(problem, micro_kernel.rows, vectors, limits.num_registers)
-    return max(loop.num_sums for loop in loops) <= most and num_parts(loops) <= _MOST_PARTS
+    return max(loop.num_accumulators for loop in loops) <= most and num_parts(loops) <= _MOST_PARTS
 
 
 def seeds(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
