@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.workload.products import Gates, ProductTerm, Read
@@ -69,6 +70,14 @@ def num_parts(loops: Sequence[ProductLoop]) -> int:
     """Return the most loops among which the gates of the same products are divided."""
     counts = Counter((loop.columns, tuple(loop.targets)) for loop in loops)
     return max(counts.values())
+
+
+def has_equal_parts(loops: Sequence[ProductLoop]) -> bool:
+    """Return whether the gates of the same products are divided evenly, as two and one are slow."""
+    counts: dict[Any, set[int]] = {}
+    for loop in loops:
+        counts.setdefault((loop.columns, tuple(loop.targets)), set()).add(len(loop.gates))
+    return all(len(own) == 1 for own in counts.values())
 
 
 def _together(terms: Sequence[Term], most: int) -> list[ProductLoop]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.products.loops import loops_of, most_accumulators, num_parts
+from dietcode.search_space.cpu.products.loops import has_equal_parts, loops_of, most_accumulators, num_parts
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
@@ -49,8 +49,9 @@ def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
 def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> bool:
     """Return whether the accumulators of a loop, a row of vectors and a broadcast fit the registers.
 
-    Gates may be divided among two loops, and sums that wait for others are at most four times what the
-    registers hold. The least tile is allowed in any case: with many accumulators some of them lie in L1.
+    Gates may be divided among two loops of as many each, and sums that wait for others are at most four
+    times what the registers hold. The least tile is allowed in any case: with many accumulators some of them
+    lie in L1.
     """
     vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
     if remainder or vectors < 1 or (micro_kernel.serial and limits.num_cores == 1):
@@ -62,18 +63,28 @@ def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits)
         return False
     most = most_accumulators(micro_kernel.rows, vectors, limits.num_registers)
     loops = loops_of(problem, micro_kernel.rows, vectors, limits.num_registers)
-    return max(loop.num_accumulators for loop in loops) <= most and num_parts(loops) <= _MOST_PARTS
+    fits = max(loop.num_accumulators for loop in loops) <= most
+    return fits and num_parts(loops) <= _MOST_PARTS and has_equal_parts(loops)
 
 
 def seeds(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
-    """Return the tallest tiles of each width, with all gates in one loop and in two; a row of the widest."""
-    found: dict[tuple[int, int], ProductKernel] = {}
-    for kernel in tiles(problem, limits):
+    """Return the tallest tile of each width whose sums are all in registers, and a row of the widest.
+
+    The tallest tile of one vector whose gates are in two loops is another: with 16 registers it is the
+    fastest one of four gates.
+    """
+    found: dict[int, ProductKernel] = {}
+    divided: list[ProductKernel] = []
+    for kernel in tiles(problem, limits):  # rows ascend
         vectors = kernel.columns // limits.lanes
-        parts = num_parts(loops_of(problem, kernel.rows, vectors, limits.num_registers))
-        found[kernel.columns, parts] = kernel  # rows ascend
+        most = most_accumulators(kernel.rows, vectors, limits.num_registers)
+        loops = loops_of(problem, kernel.rows, vectors, limits.num_registers)
+        if len(problem.plan.accumulators) <= most or (kernel.rows, vectors) == (1, 1):
+            found[kernel.columns] = kernel
+        elif vectors == 1 and num_parts(loops) == _MOST_PARTS:
+            divided = [kernel]
     widest = max(found.values(), key=lambda kernel: kernel.columns)
-    return list(dict.fromkeys([*found.values(), replace(widest, rows=1)]))
+    return list(dict.fromkeys([*found.values(), *divided, replace(widest, rows=1)]))
 
 
 def tiles(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
