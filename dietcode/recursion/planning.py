@@ -16,6 +16,7 @@ from dietcode.graph.samples import Samples, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.planning import ModelPlan, planned_parts
+from dietcode.recursion.apart import of_least_work
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
@@ -30,6 +31,7 @@ from dietcode.recursion.schedules import (
     multiply_adds_of,
     tried_structure,
 )
+from dietcode.recursion.stages import units_in_order
 from dietcode.recursion.tables import multiply_adds
 from dietcode.recursion.uniform import with_zeros
 from dietcode.recursion.unrolling import unrolled
@@ -122,6 +124,7 @@ def plan_recursion(
     LibraryError
         Loading would refuse the steps.
     """
+    cells = _plainer(cells, max_nodes, max_level, passes)
     forms = forms_of(cells, max_nodes, max_level, passes, schedule)
     is_copied = not passes.fused_gathers
     counts = (samples.nodes, samples.leaves) if samples else (None, None)
@@ -177,6 +180,7 @@ def schedules_of(
     ModelError
         An operator has no form for many nodes.
     """
+    cells = _plainer(cells, max_nodes, max_level)
     children = tried_structure(samples, cells.children, max_nodes)
     found: dict[RecursionSchedule, int] = {}
     for schedule in SCHEDULES:
@@ -189,6 +193,18 @@ def schedules_of(
         if plainer is None or work < plainer:
             found[schedule] = work
     return dict(sorted(found.items(), key=lambda one: one[1]))
+
+
+def _plainer(cells: Cells, max_nodes: int, max_level: int, passes: Passes = ALL) -> Cells:
+    """Return the cells in the form of which a level takes the least, see `dietcode.recursion.apart`."""
+
+    def work(own: Cells) -> tuple[int, ...]:
+        graph = forms_of(own, max_nodes, max_level, passes).cell
+        units = units_in_order(graph, "cell")[1]
+        kernels = sum(unit.call is not None for unit in units)
+        return multiply_adds(graph), kernels, len(units)
+
+    return of_least_work(cells, work)
 
 
 def forms_of(

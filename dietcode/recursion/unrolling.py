@@ -3,6 +3,9 @@
 A value whose first axis is the children becomes a list of values without this axis. Functions of elements,
 products and norms are applied to each; a sum over the children becomes additions. What needs them together
 is given them together, one after the other.
+
+A cell that takes each child by itself may put them together, as ``torch.stack`` does, or view what a product
+gives as so many rows, as gates: these axes are taken apart in the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, Value
 from dietcode.graph.tensor_type import TensorType
 from dietcode.recursion.kinds import ELEMENTWISE, REDUCTIONS
+from dietcode.workload.operators import MAX_GATES
 
 _COMBINED = {
     "sum": "add",
@@ -41,6 +45,17 @@ def unrolled(graph: Graph, num_inputs: int, children: int, num_states: int) -> G
     num_states : int
     """
     return _Unrolling(graph, num_inputs, children, num_states).run()
+
+
+def taken_apart(graph: Graph) -> Graph:
+    """Return a cell in which each of what is stacked, or viewed as several rows, is a value of its own.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of one node, whose inputs stay as they are.
+    """
+    return _Apart(graph, len(graph.inputs), 0, 0).run()
 
 
 class _Unrolling:
@@ -122,7 +137,11 @@ class _Unrolling:
                 parts.append(self._add("reshape", self._names[one], shape=shape[1:]))
             else:
                 return None
-        return parts if len(parts) == self._children else None
+        return parts if self._is_count(len(parts)) else None
+
+    def _is_count(self, count: int) -> bool:
+        """Whether so many rows are those of the children."""
+        return count == self._children
 
     def _elementwise(self, node: Node) -> Parts | None:
         rank = self._old.types[node.result].rank
@@ -220,9 +239,41 @@ class _Unrolling:
         if len(parts) == 1 and shape == self._shape(parts[0]):
             self._names[node.result] = parts[0]
             return []
+        own = self._shape(parts[0])
+        if own and shape == (own[0] * len(parts), *own[1:]):
+            self._names[node.result] = self._add("concat", *parts, axis=0)
+            return []
         if not shape or shape[0] != Extent.of(len(parts)):
             return None
         return [self._add("reshape", one, shape=shape[1:]) for one in parts]
+
+
+class _Apart(_Unrolling):
+    """Takes apart what a cell of separate children stacks, or views as rows."""
+
+    def _is_count(self, count: int) -> bool:
+        return 2 <= count <= MAX_GATES
+
+    def _in_parts(self, node: Node) -> Parts | None:
+        if node.operator == "reshape" and node.operands[0] in self._names:
+            return self._viewed(node)
+        return super()._in_parts(node)
+
+    def _viewed(self, node: Node) -> Parts | None:
+        """Return the rows of ``[count * n, …]`` as ``[count, n, …]``, which is there as a whole too."""
+        name, shape = self._names[str(node.operands[0])], node.attributes["shape"]
+        own = self._shape(name)
+        is_view = (
+            own and len(shape) == len(own) + 1 and shape[2:] == own[1:] and shape[0] * shape[1] == own[0]
+        )
+        if name in self._new.weights or not is_view or not self._is_count(shape[0].constant):
+            return None
+        self._whole(node)
+        width = shape[1]
+        return [
+            self._add("slice", name, axis=0, start=width * at, stop=width * (at + 1), step=1)
+            for at in range(shape[0].constant)
+        ]
 
 
 _RULES: dict[str, Callable[[_Unrolling, Node, Parts], Parts | None]] = {

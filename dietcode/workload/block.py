@@ -13,7 +13,7 @@ from dietcode.workload.operators import LARGEST_NUMBER, OPERATORS, REQUIRED
 from dietcode.workload.text import clip, field_path, suggest
 from dietcode.workload.variables import SpecModel
 
-MAX_NODES = 64
+MAX_NODES = 256
 _PATH = ("op", "block", "graph")
 
 Operand = str | float

@@ -25,7 +25,7 @@ MAX_VARIABLES = 4
 MAX_ELEMENTS = 2**34
 MAX_FLOPS = 2**53  # counted exactly as floats
 _NUM_OPERANDS = 2
-MAX_TENSORS = 16  # of a block
+MAX_TENSORS = 32  # of a block
 RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a call, and of a joint instance
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -12,6 +12,7 @@ from dietcode.cost_model.cpu.products import FEATURES, FORM, TERMS, ProductEstim
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.products.loops import loops_of
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.space import allows, seeds, tiles
 from dietcode.search_space.products.problem import ProductProblem
@@ -117,5 +118,9 @@ def test_the_space_fits_the_registers(problem: Any, target: Any) -> None:
     limits = Limits.of(target)
     kernels = tiles(problem, limits)
     assert kernels and set(seeds(problem, limits)) <= set(kernels)
-    assert all(k.rows * (k.columns // 16) * 2 + k.columns // 16 + 1 <= limits.num_registers for k in kernels)
+    for kernel in kernels:
+        vectors = kernel.columns // 16
+        for loop in loops_of(problem, kernel.rows, vectors, limits.num_registers):
+            sums = kernel.rows * vectors * loop.num_accumulators
+            assert sums + vectors + 1 <= limits.num_registers, kernel.name
     assert not allows(problem, ProductKernel(1, 20), limits)

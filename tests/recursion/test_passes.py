@@ -23,7 +23,7 @@ LSTM, WORDS = {"hidden": 12, "width": 10}, {"hidden": 12, "width": 10, "words": 
         ("tree_lstm", LSTM, "hoisting", "multiply_adds/cell", (5 * 144, 5 * 144 + 4 * 120)),
         ("tree_lstm", LSTM, "leaves", "kernels/leaf", (1, None)),
         ("binary_tree_lstm", WORDS, "tables", "multiply_adds/leaf", (0, 3 * 120)),
-        ("binary_tree_lstm", WORDS, "joined_gates", "kernels/cell", (1, 2)),
+        ("tree_lstm", LSTM, "joined_gates", "num_operators", (53, 57)),
         ("tree_lstm", LSTM, "fused_gathers", "moves", (0, 6)),
     ],
 )

@@ -111,7 +111,7 @@ REFUSALS = [
     ("op.block.outputs", [], "op.block.outputs", "given none; allowed: at least one node"),
     ("op.block.outputs", ["Q"], "op.block.outputs.0", "given 'Q'; allowed: a node: S, T, Y"),
     ("op.block.outputs", ["S", "S"], "op.block.outputs.1", "given twice"),
-    ("op.block.graph", {}, "op.block.graph", "given {}; allowed: a mapping of 1 to 64 names"),
+    ("op.block.graph", {}, "op.block.graph", "given {}; allowed: a mapping of 1 to 256 names"),
     ("op.epilogue", ["relu"], "op", "given a block and an epilogue"),
     ("op.einsum", "mk,nk->mn", "op", "given both; allowed: exactly one of einsum, conv2d, conv1d, block"),
     (
@@ -124,7 +124,7 @@ REFUSALS = [
     ("tensors.R.dims", "nm", f"{GRAPH}.S.add", "given operands of mn, nm; allowed: one operand with all"),
     ("tensors.R.dims", "mm", "tensors.R.dims", "given 'mm'; allowed: 1 to 6 letters, each once"),
     ("tensors.X.dtype", "float16", "tensors.X.dtype", "allowed on this target: float32"),
-    ("tensors", {}, "tensors", "given 0 tensors; allowed: 1 to 16"),
+    ("tensors", {}, "tensors", "given 0 tensors; allowed: 1 to 32"),
     ("dims.k", 3, "dims.k", "not an index of block of add, mul, layernorm"),
 ]
 

@@ -23,8 +23,9 @@ from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.products.loops import loops_of
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.cpu.products.space import allows, num_tasks
+from dietcode.search_space.cpu.products.space import allows, num_tasks, row_elements
 from dietcode.search_space.partition import NumpyOps, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.passes import COSTLY
@@ -49,7 +50,7 @@ FEATURES = (
     Feature("rows", "elements", "rows of the tile"),
     Feature("vectors", "registers", "vectors of a row of the tile"),
     Feature("accumulators", "accumulators", "sets of accumulators"),
-    Feature("registers_share", "ratio", "registers that the tile takes over those that there are"),
+    Feature("registers_share", "ratio", "registers that a loop takes over those that there are"),
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("functions", "functions", "functions of an element, those that take long twenty times"),
     Feature("log_rows", "log2 rows", "flattened rows"),
@@ -110,7 +111,7 @@ def count_products(
     tiles = row_tiles * column_tiles / tasks
     vectors = micro_kernel.columns // limits.lanes
     flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
-    in_l2 = row_tiles_in_l2(_row_depth(problem, extents), micro_kernel.rows, limits.l2_bytes, ops)
+    in_l2 = row_tiles_in_l2(row_elements(problem, extents), micro_kernel.rows, limits.l2_bytes, ops)
     blocks = np.ceil(np.maximum(row_tiles / grid.row_parts, 1.0) / in_l2)
     packed = sum(
         1.0 * problem.product(problem.layout(name).reduction, extents) * columns
@@ -132,13 +133,6 @@ def count_products(
     )
 
 
-def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
-    found = {}
-    for term, _ in problem.plan.terms:
-        found[term.rows, term.reduction] = problem.product(term.reduction, extents)
-    return sum(found.values())
-
-
 FORM = TermForm(TERMS, count_products, allows)
 
 
@@ -148,21 +142,24 @@ class ProductEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 2001
+    version: ClassVar[int] = 2002
 
     def cycles(
         self, problem: ProductProblem, micro_kernel: ProductKernel, counts: ProductCounts
     ) -> FloatArray:
         vectors = micro_kernel.columns // self.limits.lanes
-        sets = len(problem.plan.accumulators)
-        registers = micro_kernel.rows * vectors * sets
-        # Of one step of one sum: FMAs, loads, the chains' latency, and the panel from L2.
-        step = max(
-            micro_kernel.rows * vectors / 2,
-            (micro_kernel.rows / sets + vectors) / 2,
-            micro_kernel.rows * vectors / registers * _LEAST_CHAIN / 2,
-            micro_kernel.columns * _FLOAT_BYTES / _PANEL_BYTES_PER_CYCLE / 2,
-        )
+        loops = loops_of(problem, micro_kernel.rows, vectors, self.limits.num_registers)
+        # Of one step of a loop: FMAs, loads, the chains' latency, and the panel from L2; then for each sum.
+        step = sum(
+            max(
+                micro_kernel.rows * vectors * loop.num_accumulators,
+                micro_kernel.rows * len(loop.targets) + vectors * len(loop.gates),
+                _LEAST_CHAIN,
+                micro_kernel.columns * len(loop.gates) * _FLOAT_BYTES / _PANEL_BYTES_PER_CYCLE,
+            )
+            / 2
+            for loop in loops
+        ) / sum(loop.num_accumulators for loop in loops)
         per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
         cycles = counts.tiles * (counts.depth * step + per_tile)
         cycles += counts.after * _CYCLES_PER_VECTOR_AFTER
@@ -174,11 +171,13 @@ class ProductEstimator(TermEstimator):
     ) -> Sequence[Any]:
         _, rows, columns, depth = problem.sizes(extents)
         vectors, sets = micro_kernel.columns // self.limits.lanes, len(problem.plan.accumulators)
+        loops = loops_of(problem, micro_kernel.rows, vectors, self.limits.num_registers)
+        most = max(loop.num_accumulators for loop in loops)
         return (
             micro_kernel.rows,
             vectors,
             sets,
-            (micro_kernel.rows * vectors * sets + vectors + 1) / self.limits.num_registers,
+            (micro_kernel.rows * vectors * most + vectors + 1) / self.limits.num_registers,
             micro_kernel.serial,
             _function_cycles(problem) / _CYCLES_PER_PRIMITIVE,
             np.log2(rows),

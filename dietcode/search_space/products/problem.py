@@ -14,7 +14,7 @@ from dietcode.search_space.problem import PackedLayout
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.block import BlockNode
 from dietcode.workload.operators import MAX_GATES, OPERATORS
-from dietcode.workload.products import Halves, ProductPlan, plan_products
+from dietcode.workload.products import Halves, ProductPlan, Read, plan_products
 from dietcode.workload.text import clip
 
 
@@ -112,6 +112,11 @@ class ProductProblem(BlockProblem):
     def column_tensors(self) -> tuple[str, ...]:
         """Tensors that products read in panels of columns."""
         return tuple(dict.fromkeys(term.columns for term, _ in self.plan.terms))
+
+    def is_of_rows(self, read: Read) -> bool:
+        """Return whether what is read differs from row to row, and from column to column."""
+        has_rows = read.positions is not None or not set(self.rows).isdisjoint(read.indices)
+        return has_rows and self.is_wide(read.indices)
 
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
         """Return random values; of a column tensor over √k, so that sums over k are of the size of 1.

@@ -4,7 +4,7 @@
     for task in parallel(P):                      # one rectangle of tiles each
       for block of rows that fits L2, column tile, row tile:
         accumulators[name, row, columns] = 0              # registers
-        for product: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
+        for loop: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
         functions of the accumulators and of other tensors; outputs
     for task in parallel(P): what follows a reduction along rows, as a block of rows
 
@@ -27,7 +27,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import emit_packing
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.panels import PanelMemory
-from dietcode.search_space.cpu.products.space import num_tasks, row_kernel
+from dietcode.search_space.cpu.products.space import num_tasks, row_elements, row_kernel
 from dietcode.search_space.cpu.products.tile import Edge, ProductTile
 from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
@@ -80,7 +80,8 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
             loop = T.serial if micro_kernel.serial else T.parallel
             # A loop of one iteration without annotations is dropped, and the scope of the device with it.
             with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-                _task(ProductTile(problem, micro_kernel, memory, packed, limits.lanes), limits, task)
+                tile = ProductTile(problem, micro_kernel, memory, packed, limits.lanes, limits.num_registers)
+                _task(tile, limits, task)
             if problem.rest is not None:
                 own = {n: memory.buffers[n].data for n in (*problem.rest.inputs, *problem.rest.outputs)}
                 rows_memory = RowMemory(problem.rest, {k: extents[k] for k in problem.rest.extents}, own)
@@ -112,7 +113,8 @@ def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
     first, last = _part(row_tiles, row_part, grid.row_parts)
     column_range = _part(column_tiles, column_part, grid.column_parts)
     height = bind(last - first)
-    in_l2 = row_tiles_in_l2(_depth(tile), micro_kernel.rows, limits.l2_bytes, ops)
+    elements = as_int64(row_elements(problem, tile.memory.extents))
+    in_l2 = row_tiles_in_l2(elements, micro_kernel.rows, limits.l2_bytes, ops)
     num_blocks = bind(ceildiv(height, in_l2, ops))
     edge = Edge(rows, columns, bind(ceildiv(columns, tile.lanes, ops)))
     fits = _always_fits(problem, micro_kernel)
@@ -125,6 +127,8 @@ def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
         panel = bind(column_tile * tile.vectors)
         with T.serial(bind(first + low), bind(first + high)) as row_tile:
             row = bind(row_tile * micro_kernel.rows)
+            with T.If(step == column_range[0]), T.Then():
+                tile.prefetch_rows(row + micro_kernel.rows, rows - 1)
             if fits:
                 tile.emit(row, column, panel, None)
             else:
@@ -141,14 +145,6 @@ def _parity(tile: ProductTile) -> Any:
     output = tile.problem.outputs[0]
     size = as_int64(tile.memory.value(view_of(tile.problem, output).size))
     return tirx.truncdiv(address_of(tile.memory.buffers[output]), tirx.max(size * _FLOAT_BYTES, i64(1)))
-
-
-def _depth(tile: ProductTile) -> Any:
-    """Return the elements of a row of all row tensors."""
-    problem, found = tile.problem, {}
-    for term, _ in problem.plan.terms:
-        found[term.rows, term.reduction] = problem.product(term.reduction, tile.memory.extents)
-    return as_int64(sum(found.values()))
 
 
 def _always_fits(problem: ProductProblem, micro_kernel: ProductKernel) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.products.loops import has_equal_parts, loops_of, most_accumulators, num_parts
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
@@ -13,6 +15,8 @@ from dietcode.search_space.products.problem import ProductProblem
 
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
+_MOST_PARTS = 2
+_MOST_WAITING = 4
 _FLOAT_BYTES = 4
 
 
@@ -21,31 +25,66 @@ def num_tasks(micro_kernel: ProductKernel, limits: Limits) -> int:
     return 1 if micro_kernel.serial else limits.num_cores
 
 
+def row_elements(problem: ProductProblem, extents: Mapping[str, Any]) -> Any:
+    """Return the elements of a row that a core touches: of products, of what functions read, of outputs.
+
+    Parameters
+    ----------
+    extents : mapping of str to int64 expression or array
+        Of every index.
+    """
+    plan = problem.plan
+    found = {
+        (term.rows, term.reduction): problem.product(tuple(term.reduction), extents) for term, _ in plan.terms
+    }
+    num_wide = len(plan.outputs) + sum(map(problem.is_of_rows, plan.reads.values()))
+    return sum(found.values()) + num_wide * problem.product(problem.columns, extents)
+
+
 def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
     """Return how what follows a reduction is computed: row by row; any other way has the same bits."""
     return RowKernel(1, 4 * limits.lanes, serial=micro_kernel.serial)
 
 
 def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> bool:
-    """Return whether all accumulators, a row of vectors and a broadcast fit the registers.
+    """Return whether the accumulators of a loop, a row of vectors and a broadcast fit the registers.
 
-    The least tile is allowed in any case: with many accumulators some of them lie in L1.
+    Gates may be divided among two loops of as many each, and sums that wait for others are at most four
+    times what the registers hold. The least tile is allowed in any case: with many accumulators some of them
+    lie in L1.
     """
     vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
     if remainder or vectors < 1 or (micro_kernel.serial and limits.num_cores == 1):
         return False
-    registers = micro_kernel.rows * vectors * len(problem.plan.accumulators) + vectors + 1
-    return registers <= limits.num_registers or (micro_kernel.rows, vectors) == (1, 1)
+    if (micro_kernel.rows, vectors) == (1, 1):
+        return True
+    waiting = micro_kernel.rows * vectors * len(problem.plan.accumulators)
+    if waiting > _MOST_WAITING * limits.num_registers:
+        return False
+    most = most_accumulators(micro_kernel.rows, vectors, limits.num_registers)
+    loops = loops_of(problem, micro_kernel.rows, vectors, limits.num_registers)
+    fits = max(loop.num_accumulators for loop in loops) <= most
+    return fits and num_parts(loops) <= _MOST_PARTS and has_equal_parts(loops)
 
 
 def seeds(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
-    """Return the tallest tile of each width, and a single row of the widest."""
+    """Return the tallest tile of each width whose sums are all in registers, and a row of the widest.
+
+    The tallest tile of one vector whose gates are in two loops is another: with 16 registers it is the
+    fastest one of four gates.
+    """
     found: dict[int, ProductKernel] = {}
-    for kernel in tiles(problem, limits):
-        if not kernel.serial:
-            found[kernel.columns] = kernel  # rows ascend
+    divided: list[ProductKernel] = []
+    for kernel in tiles(problem, limits):  # rows ascend
+        vectors = kernel.columns // limits.lanes
+        most = most_accumulators(kernel.rows, vectors, limits.num_registers)
+        loops = loops_of(problem, kernel.rows, vectors, limits.num_registers)
+        if len(problem.plan.accumulators) <= most or (kernel.rows, vectors) == (1, 1):
+            found[kernel.columns] = kernel
+        elif vectors == 1 and num_parts(loops) == _MOST_PARTS:
+            divided = [kernel]
     widest = max(found.values(), key=lambda kernel: kernel.columns)
-    return list(dict.fromkeys([*found.values(), replace(widest, rows=1)]))
+    return list(dict.fromkeys([*found.values(), *divided, replace(widest, rows=1)]))
 
 
 def tiles(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:

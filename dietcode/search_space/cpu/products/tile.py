@@ -9,25 +9,30 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import size_of
+from dietcode.search_space.access import ONE, size_of
+from dietcode.search_space.cpu.products.loops import ProductLoop, loops_of
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.panels import PanelMemory
 from dietcode.search_space.cpu.rows.functions import pointwise
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.tir import (
     DTYPE,
+    FROM_L2,
     TirOps,
     first_lanes,
     i64,
     load,
     load_masked,
+    prefetch,
     small_buffer,
     splat,
     store,
     store_masked,
 )
 from dietcode.search_space.vectors import const, named
-from dietcode.workload.products import ProductTerm, Read
+from dietcode.workload.products import Read
+
+_LINE = 16  # elements of a cache line
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class ProductTile:
     memory: PanelMemory
     packed: dict[str, Any]
     lanes: int
+    num_registers: int
 
     @property
     def vectors(self) -> int:
@@ -89,9 +95,9 @@ class ProductTile:
         }
         for accumulator in accumulators.values():
             store(accumulator, splat(tirx.const(0, DTYPE), self.lanes), [0], self.lanes)
-        for term, terms in self.problem.plan.terms:
-            targets = [(self.memory.gate_offset(term.columns, gates), name) for gates, name in terms]
-            self._accumulate(term, targets, rows, panels, accumulators)
+        self._prefetch(rows, column)
+        for loop in loops_of(self.problem, height, self.vectors, self.num_registers):
+            self._accumulate(loop, rows, panels, accumulators)
         for i in range(height):
             with ExitStack() as inside:
                 if edge is not None and i > 0:
@@ -99,40 +105,91 @@ class ProductTile:
                     inside.enter_context(T.Then())
                 self._finish(i, rows[i], column, edge, accumulators)
 
+    def prefetch_rows(self, first: Any, last: Any) -> None:
+        """Prefetch the rows of the products of a tile that follows.
+
+        Parameters
+        ----------
+        first, last : int64 expressions
+            The first row of that tile, and the last one that there is.
+        """
+        memory, bind = self.memory, TirOps().bind
+        reads = {term.rows: term.reduction for term, _ in self.problem.plan.terms}
+        for read, reduction in reads.items():
+            view, indices = memory.view(read), tuple(reduction)
+            if view.stride(indices) != ONE:
+                continue  # rows that are not next to each other
+            extent = memory.value(size_of(self.problem, reduction))
+            for i in range(self.micro_kernel.rows):
+                begin = bind(memory.begin(read, bind(tirx.min(first + i, last))))
+                with T.serial(i64(0), tirx.truncdiv(extent + (_LINE - 1), i64(_LINE))) as line:
+                    prefetch(memory.buffers[read.tensor], begin + line * _LINE, FROM_L2)
+
+    def _prefetch(self, rows: list[Any], column: Any) -> None:
+        """Prefetch the lines of each row that are read after the sums, and that are written.
+
+        Rows that are gathered lie anywhere, and a tile takes a line or two of each, so that a core does not
+        know the next one: they come while the sums are computed.
+        """
+        plan, memory, problem = self.problem.plan, self.memory, self.problem
+        lines = range(0, self.micro_kernel.columns, _LINE)
+        for read in plan.reads.values():
+            if not problem.is_of_rows(read):
+                continue
+            for row in rows:
+                begin = memory.begin(read, row) + column
+                for line in lines:
+                    prefetch(memory.buffers[read.tensor], begin + line, FROM_L2)
+        for name, output in self._outputs().items():
+            for row in rows:
+                begin = memory.begin(output, row) + column
+                for line in lines:
+                    prefetch(memory.buffers[name], begin + line, for_writing=True)
+
+    def _outputs(self) -> dict[str, Read]:
+        """Return where each output is written: to its rows, or to those of a table."""
+        indices, into = self.problem.indices, self.problem.into
+        return {
+            name: Read(into[name][0], (), indices[name], into[name][1])
+            if name in into
+            else Read(name, (), indices[name])
+            for name in self.problem.plan.outputs
+        }
+
     def _accumulate(
         self,
-        term: ProductTerm,
-        targets: list[tuple[int, str]],
+        loop: ProductLoop,
         rows: list[Any],
         panels: list[Any],
         accumulators: dict[tuple[str, int, int], Any],
     ) -> None:
-        """Emit ``accumulators[name] += A[row, k] · B[k, gate, lanes]`` over the reduction, in order.
-
-        Parameters
-        ----------
-        targets : list of (int, str)
-            Position of the gate, and the sum that it is added to.
-        """
+        """Emit ``accumulators[name] += A[row, k] · B[k, gate, lanes]`` over the reduction, in order."""
         memory, lanes, bind = self.memory, self.lanes, TirOps().bind
-        view = memory.view(term.rows)
-        reduction, extent = tuple(term.reduction), memory.value(size_of(self.problem, term.reduction))
-        starts = [bind(memory.begin(term.rows, row)) for row in rows]
-        gates = memory.num_gates(term.columns)
+        extent = memory.value(size_of(self.problem, loop.reduction))
+        starts = {read: [bind(memory.begin(read, row)) for row in rows] for read in loop.targets}
+        gates = memory.num_gates(loop.columns)
         begins = [bind(panel * extent * (gates * lanes)) for panel in panels]
-        source, packed = memory.buffers[term.rows.tensor], self.packed[term.columns]
+        packed = self.packed[loop.columns]
         with T.serial(i64(0), extent) as k:
             vectors = {
-                (gate, name, v): T.Bind(load(packed, [begin + (k * gates + gate) * lanes], lanes))
-                for gate, name in targets
+                (gate, v): T.Bind(
+                    load(
+                        packed,
+                        [begin + (k * gates + memory.gate_offset(loop.columns, gate)) * lanes],
+                        lanes,
+                    )
+                )
+                for gate in loop.gates
                 for v, begin in enumerate(begins)
             }
-            offset = memory.offset(view, reduction, k)
-            for i, start in enumerate(starts):
-                value = splat(load(source, [start + offset], 1), lanes)
-                for (_, name, v), vector in vectors.items():  # several gates may be added to one sum
-                    total = load(accumulators[name, i, v], [0], lanes) + value * vector
-                    store(accumulators[name, i, v], total, [0], lanes)
+            for read, targets in loop.targets.items():
+                offset = memory.offset(memory.view(read), tuple(loop.reduction), k)
+                for i, start in enumerate(starts[read]):
+                    value = splat(load(memory.buffers[read.tensor], [start + offset], 1), lanes)
+                    for gate, name in targets:  # several gates may be added to one sum
+                        for v in range(self.vectors):
+                            total = load(accumulators[name, i, v], [0], lanes) + value * vectors[gate, v]
+                            store(accumulators[name, i, v], total, [0], lanes)
 
     def _finish(
         self, i: int, row: Any, column: Any, edge: Edge | None, accumulators: dict[tuple[str, int, int], Any]
@@ -140,15 +197,10 @@ class ProductTile:
         """Emit the functions of one row's accumulators, and its outputs."""
         plan, bind, lanes = self.problem.plan, TirOps().bind, self.lanes
         begins = {name: bind(self.memory.begin(read, row)) for name, read in plan.reads.items()}
-        into = self.problem.into
-        outputs = {name: Read(name, (), self.problem.indices[name]) for name in plan.outputs}
-        outputs |= {
-            name: Read(into[name][0], (), self.problem.indices[name], into[name][1])
-            for name in plan.outputs
-            if name in into
+        stored = {
+            name: bind(self.memory.is_stored(name, row)) for name in plan.outputs if name in self.problem.into
         }
-        stored = {name: bind(self.memory.is_stored(name, row)) for name in plan.outputs if name in into}
-        targets = {name: bind(self.memory.begin(output, row)) for name, output in outputs.items()}
+        targets = {name: bind(self.memory.begin(output, row)) for name, output in self._outputs().items()}
         for v in range(self.vectors):
             first = column + v * lanes
             mask = None if edge is None else named(first_lanes(edge.columns - first, lanes), lanes, "bool")
