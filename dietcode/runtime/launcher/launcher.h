@@ -32,6 +32,7 @@ typedef struct Job {
   int num_own;                  /* tasks that the caller ran */
   int64_t posted, caller_done;  /* when the caller began, and when it had no task left, in nanoseconds */
   int64_t cpu_posted, cpu_done; /* the same in time that it computed, where that is asked for: not 0 */
+  int64_t longest;              /* nanoseconds of the longest task that the caller ran */
   /* of the pool */
   int limit;                    /* of running threads, up to which a worker may join */
   int num_threads;              /* of those that may run this job */

@@ -56,21 +56,28 @@ int fail(const char *kind, const char *message) {
 
 /* A thread begins with the same task each time: what that one reads is in its core's cache. */
 void run_tasks(Job *job, int first) {
-  int total = job->environment.num_task, before = inside;
+  int total = job->environment.num_task, before = inside, is_caller = job->caller == &inside;
+  int64_t began = is_caller ? now_nsecs() : 0;
   inside = 1;
   for (int i = 0; i < total && atomic_load(&job->unclaimed) > 0; i++) {
     int task = (first + i) % total;
     if (atomic_load(&job->claimed[task]) || atomic_exchange(&job->claimed[task], 1)) continue;
     atomic_fetch_sub(&job->unclaimed, 1);
-    if (job->caller == &inside) job->num_own++;
-    if (job->body(task, &job->environment, job->data) == 0) continue;
+    int status = job->body(task, &job->environment, job->data);
+    if (is_caller) {
+      int64_t now = now_nsecs();
+      if (now - began > job->longest) job->longest = now - began;
+      began = now;
+      job->num_own++;
+    }
+    if (status == 0) continue;
     TVMFFIObjectHandle error = NULL, none = NULL;
     TVMFFIErrorMoveFromRaised(&error); /* it is this thread's */
     if (error && !atomic_compare_exchange_strong(&job->error, &none, error)) TVMFFIObjectDecRef(error);
     job->failed = 1;
   }
   inside = before;
-  if (job->caller != &inside || job->caller_done) return;
+  if (!is_caller || job->caller_done) return;
   job->caller_done = now_nsecs();
   if (job->cpu_posted) job->cpu_done = cpu_nsecs();
 }
