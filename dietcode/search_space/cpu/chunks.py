@@ -24,7 +24,7 @@ from dietcode.search_space.cpu.limits import CHUNKS
 from dietcode.search_space.tir import TirOps, as_int64, i64
 
 LEAST_STEPS = 1 << 16
-"""Instructions on vectors of a chunk, at least: 10 to 20 microseconds, where beginning one takes 0.01 to 0.12."""
+"""Instructions on vectors of a chunk, at least: 10 to 20 µs, where beginning one takes 0.01 to 0.12 µs."""
 
 
 def part(total: Any, number: Any, parts: Any) -> tuple[Any, Any]:
