@@ -318,7 +318,7 @@ assert 1 <= calls.value <= 20, calls.value
 
 
 def test_a_team_on_the_callers_cpu_is_left_alone(tmp_path: Path) -> None:
-    """Its second thread does all, while the caller waits for that CPU: no run shows how long one thread takes."""
+    """Its second thread does all, while the caller waits: no run shows how long one thread takes."""
     team = """
     #define _GNU_SOURCE
     #include <pthread.h>
