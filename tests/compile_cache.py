@@ -112,7 +112,14 @@ def _tools() -> tuple[str, ...]:
 
 
 def load_compiled(module: tvm.IRModule, target: Any) -> Any:
-    """The module's code for a `CpuTarget`, loaded from a shared library.
+    """The module's code for a `CpuTarget`, loaded from a shared library."""
+    import tvm
+
+    return tvm.runtime.load_module(str(compiled_file(module, target)))
+
+
+def compiled_file(module: tvm.IRModule, target: Any) -> Path:
+    """The shared library that `load_compiled` loads.
 
     It is known by its structural hash, which takes a tenth of the time of its text, and the names that the
     hash leaves out: errors of a call have them.
@@ -131,7 +138,7 @@ def load_compiled(module: tvm.IRModule, target: Any) -> Any:
     }
     structure = str(tvm_ffi.structural_hash(module))
     made_of = (structure, str(names), str(target.tvm_target()), str(WITHOUT_EFFECT), tvm.__version__)
-    return tvm.runtime.load_module(str(shared_library(made_of, make)))
+    return shared_library(made_of, make)
 
 
 def forget_old() -> None:

@@ -14,7 +14,7 @@ from dietcode.runtime.manifest import CODE
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.compiling import compile_module
 from dietcode.search_space.cpu.host import build_module
-from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.limits import CHUNKS, Limits
 from dietcode.search_space.cpu.spaces import CPU_SPACES
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
@@ -77,8 +77,7 @@ def own_fields(parts: Parts) -> dict[str, Any]:
     largest = (workspace_bytes(problem, kernel, limits, parts.task.largest) for kernel in parts.micro_kernels)
     return {
         "num_threads": parts.target.num_cores,
-        "num_parts": parts.target.num_cores
-        * CPU_SPACES[problem.form].chunks,  # iterations of its loops, at most
+        "num_parts": parts.target.num_cores * CHUNKS,  # iterations of its loops, at most
         "packed": _packed(problem, limits.lanes),
         "workspace_bytes": max(largest),  # of a call at the largest instance
         "runtime": {},  # the launcher runs its loops, which is no file of the library's

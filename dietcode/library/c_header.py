@@ -62,13 +62,15 @@ static inline int dietcode_function(TVMFFIAny module, const char *name, TVMFFIAn
   if (dietcode_global("ffi.ModuleGetFunction", arguments, 3, function)) return -1;
   return function->type_index == kTVMFFIFunction ? 0 : -1;
 }
-/* What the launcher makes of a function of a library: it runs on so many threads of the process's pool. */
+/* What the launcher makes of a function of a library: it runs on so many threads of the process's pool, which
+ * share out the parts of its loops. */
 static inline int dietcode_bind(TVMFFIAny bind, TVMFFIAny code, const char *name, int64_t num_threads,
-                                TVMFFIAny *bound) {
+                                int64_t num_parts, TVMFFIAny *bound) {
   TVMFFIAny function = {0};
   if (dietcode_function(code, name, &function)) return -1;
-  TVMFFIAny arguments[4] = {function, dietcode_int(num_threads), dietcode_int(0), dietcode_int(num_threads)};
-  int status = TVMFFIFunctionCall(bind.v_obj, arguments, 4, bound);
+  TVMFFIAny threads = dietcode_int(num_threads), zero = dietcode_int(0);
+  TVMFFIAny arguments[6] = {function, threads, zero, threads, zero, dietcode_int(num_parts)};
+  int status = TVMFFIFunctionCall(bind.v_obj, arguments, 6, bound);
   TVMFFIObjectDecRef(function.v_obj);
   return status;
 }
@@ -155,10 +157,10 @@ class _Header:
 
     def _load(self) -> str:
         packs = [(self._pack(name), facts.get("function", "pack")) for name, facts in self.packed.items()]
-        binds = [("run", "run"), *packs]
+        binds = [("run", "run", self.manifest.get("num_parts", 0)), *((*pack, 0) for pack in packs)]
         bound = " || ".join(
-            f'dietcode_bind(bind, own->code, "{function}", num_threads, &own->{field})'
-            for field, function in binds
+            f'dietcode_bind(bind, own->code, "{function}", num_threads, {num_parts}, &own->{field})'
+            for field, function, num_parts in binds
         )
         return f"""\
 /* `library` is the path of library.so, which has been verified; `launcher` that of launcher.so. */

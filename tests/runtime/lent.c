@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { PATIENCE_USECS = 20000000 };
@@ -12,9 +13,14 @@ static _Thread_local int is_caller;
 static atomic_int has_begun;
 static int num_cpus, waits;
 
-static int cpus_of_this_thread(void) {
+static cpu_set_t mask_of_this_thread(void) {
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof mask, &mask) != 0) abort();
+  return mask;
+}
+
+static int cpus_of_this_thread(void) {
+  cpu_set_t mask = mask_of_this_thread();
   return CPU_COUNT(&mask);
 }
 
@@ -42,6 +48,56 @@ static int cpus_of_worker(int until_lent) {
   return found;
 }
 
+/* One task of each thread is long, the others have nothing to do: the worker's ends later than the caller's by less than a
+ * quarter of it, and may run where it might before. */
+enum { LONG_USECS = 400000, LATER_USECS = 40000, NUM_TASKS = 16 };
+static atomic_int caller_is_done;
+
+static int mostly_empty(int task, Environment *environment, void *data) {
+  (void)environment;
+  if (is_caller && task == 0) {
+    for (int usecs = 0; usecs < PATIENCE_USECS && !has_begun; usecs += 10) usleep(10);
+    usleep(LONG_USECS);
+    caller_is_done = 1;
+  }
+  if (is_caller || has_begun) return 0;
+  has_begun = 1;
+  cpu_set_t before = mask_of_this_thread();
+  for (int usecs = 0; usecs < PATIENCE_USECS && !caller_is_done; usecs += 100) usleep(100);
+  for (int usecs = 0; usecs < LATER_USECS && !*(int *)data; usecs += 100) {
+    usleep(100);
+    cpu_set_t now = mask_of_this_thread();
+    *(int *)data = !CPU_EQUAL(&before, &now);
+  }
+  return 0;
+}
+
+int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result);
+
+static int call_launch(void *found, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)args, (void)num_args, (void)result;
+  return launch(mostly_empty, found, 0);
+}
+
+static int is_lent_early(void) {
+  int found = 0;
+  TVMFFIAny words[6], bound, result;
+  memset(words, 0, sizeof words);
+  memset(&bound, 0, sizeof bound);
+  memset(&result, 0, sizeof result);
+  words[0].type_index = kTVMFFIFunction;
+  if (TVMFFIFunctionCreate(&found, call_launch, NULL, &words[0].v_ptr) != 0) abort();
+  int64_t values[] = {2, 0, 2, 0, NUM_TASKS}; /* threads, the pool where it is faster, cores, sizes, parts */
+  for (int i = 0; i < 5; i++) {
+    words[i + 1].type_index = kTVMFFIInt;
+    words[i + 1].v_int64 = values[i];
+  }
+  has_begun = 0;
+  if (__tvm_ffi_bind(NULL, words, 6, &bound) != 0) abort();
+  if (TVMFFIFunctionCall(bound.v_ptr, NULL, 0, &result) != 0 || !has_begun) abort();
+  return found;
+}
+
 int main(void) {
   is_caller = 1;
   num_cpus = cpus_of_this_thread();
@@ -49,6 +105,10 @@ int main(void) {
   int at_first = cpus_of_worker(0), lent = cpus_of_worker(1), after = cpus_of_worker(0);
   if (at_first != others || lent != 1 || after != others) {
     fprintf(stderr, "CPUs of the worker: %d, lent %d, after %d, of %d\n", at_first, lent, after, num_cpus);
+    return 1;
+  }
+  if (is_lent_early()) {
+    fprintf(stderr, "the caller's CPU was lent to a worker that was not late\n");
     return 1;
   }
   puts("right");

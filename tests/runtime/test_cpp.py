@@ -17,6 +17,7 @@ from small_libraries import ROOT, SPECS, built
 
 from dietcode.errors import RequestError
 from dietcode.library.c_header import c_header
+from dietcode.runtime.compile_launcher import SOURCES
 from dietcode.runtime.manifest import read_manifest
 
 NAME = "small-dense"
@@ -108,6 +109,43 @@ def test_a_program_in_c_has_a_header_of_its_library(folder: Path, tools: Path, t
         [tmp_path / "call", folder / "library.so", launcher, "1"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1 and "none.so" in done.stderr
+
+
+# The launcher, which says how many parts the loops of each function have that it binds.
+WATCHING = """
+#include <stdio.h>
+#include <tvm/ffi/c_api.h>
+#undef __tvm_ffi_bind
+int bind_really(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result);
+TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *result) {
+  fprintf(stderr, "%lld\\n", count == 6 ? (long long)args[5].v_int64 : -1);
+  return bind_really(self, args, count, result);
+}
+"""
+
+
+def test_programs_say_how_many_parts_loops_have(program: Path, folder: Path, tmp_path: Path) -> None:
+    """So that the launcher cuts them for a thread that comes late, as it does for Python."""
+    (tmp_path / "watching.c").write_text(WATCHING)
+    manifest = read_manifest(folder)
+    (tmp_path / "small_dense.h").write_text(c_header(manifest))
+    headers = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
+    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    linked = [library, f"-Wl,-rpath,{library.parent}", "-ldl", "-Wl,-z,nodelete"]
+    sources, compiler = (
+        sorted(SOURCES.glob("*.c")),
+        ["cc", "-std=c11", "-pthread", "-D__tvm_ffi_bind=bind_really"],
+    )
+    source, in_c, launcher = ROOT / "examples" / "call.c", tmp_path / "call", tmp_path / "watching.so"
+    for command in (
+        [*compiler, "-shared", "-fPIC", *headers, "watching.c", *sources, *linked, "-o", launcher],
+        [*compiler, *headers, f"-I{tmp_path}", source, *linked, "-o", in_c],
+    ):
+        subprocess.run(command, check=True, cwd=tmp_path)
+    right = {str(manifest["num_parts"]), "0"}  # of what computes, and of what packs
+    for words in ([program, folder, launcher, "16", "33"], [in_c, folder / "library.so", launcher, "33"]):
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert set(done.stderr.split()) == right, (words, done.stderr)
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -317,6 +317,55 @@ assert 1 <= calls.value <= 20, calls.value
     python(script, built("rows"), library_of(tmp_path, team))
 
 
+def test_a_team_on_the_callers_cpu_is_left_alone(tmp_path: Path) -> None:
+    """Its second thread does all, while the caller waits: no run shows how long one thread takes."""
+    team = """
+    #define _GNU_SOURCE
+    #include <pthread.h>
+    #include <sched.h>
+    #include <time.h>
+    int calls;
+    static _Thread_local int index;
+    static void (*body)(void *);
+    static void *second(void *data) {
+      struct timespec some = {0, 1000000};
+      index = 1;
+      body(data);
+      nanosleep(&some, 0);
+      return 0;
+    }
+    void GOMP_parallel(void (*part)(void *), void *data, unsigned n, unsigned flags) {
+      pthread_t thread;
+      pthread_attr_t options;
+      cpu_set_t mask;
+      int cpu = sched_getcpu();
+      calls++;
+      body = part;
+      CPU_ZERO(&mask);
+      CPU_SET(cpu, &mask);
+      pthread_attr_init(&options);
+      pthread_attr_setaffinity_np(&options, sizeof mask, &mask);
+      pthread_create(&thread, &options, second, data);
+      pthread_join(thread, 0);
+      part(data);
+    }
+    int omp_get_max_threads(void) { return 2; }
+    int omp_get_thread_num(void) { return index; }
+    """
+    script = f"""{WATCH}
+import ctypes
+team = ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL)
+calls = ctypes.c_int.in_dll(team, "calls")
+library = dietcode.load(sys.argv[1])
+library._run = library._run_beside_torch
+library._prepare_calls()
+for _ in range(1000):
+    check(library, 70)
+assert 1 <= calls.value <= 100, calls.value
+"""
+    python(script, built("rows"), library_of(tmp_path, team))
+
+
 def test_a_team_that_has_slept_is_left_alone(tmp_path: Path) -> None:
     """The kernel may wake its threads on the caller's core."""
     team = """

@@ -92,7 +92,8 @@ class Compiled:
     ) -> None:
         self.problem, self.limits = problem, Limits.of(target)
         kernels = [tile if isinstance(tile, MicroKernel) else MicroKernel(*tile) for tile in tiles]
-        self.module = load_compiled(build_module(problem, kernels, tree, variables, self.limits), target)
+        self.code = build_module(problem, kernels, tree, variables, self.limits)
+        self.module = load_compiled(self.code, target)
         self.variables = variables
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:

@@ -25,9 +25,8 @@ class CompiledBlock:
     def __init__(self, problem: BlockProblem, kernels: Sequence[AnyMicroKernel], target: CpuTarget) -> None:
         self.problem, self.limits, self.kernels = problem, Limits.of(target), list(kernels)
         tree = numbered(len(self.kernels))
-        self.module = load_compiled(
-            build_module(problem, self.kernels, tree, ("kernel",), self.limits), target
-        )
+        self.code = build_module(problem, self.kernels, tree, ("kernel",), self.limits)
+        self.module = load_compiled(self.code, target)
 
     def inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
         rng = np.random.default_rng(seed)

@@ -92,8 +92,8 @@ class CompiledDepthwise:
         self.problem, self.limits = problem, Limits.of(target)
         self.kernels = few_of(micro_kernels(problem, self.limits), case)
         tree = numbered(len(self.kernels))
-        module = build_module(problem, self.kernels, tree, ("kernel",), self.limits)
-        self.module = load_compiled(module, target)
+        self.code = build_module(problem, self.kernels, tree, ("kernel",), self.limits)
+        self.module = load_compiled(self.code, target)
 
     def extents(self, images: int, high: int, wide: int) -> dict[str, int]:
         """Extents of every index, positions of the output among them."""

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -52,11 +55,14 @@ class Library {
     own->GetFunction("attach").value()(path);
     auto bind = own->GetFunction("bind").value();
     const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-    find_ = [=](const std::string& name) {
+    const std::int64_t all_count = 0;
+    const auto bound = [=](const std::string& name, std::int64_t num_parts) {
       auto function = code->GetFunction(name).value();
-      return bind(function, num_threads, static_cast<std::int64_t>(team), cores).cast<tvm::ffi::Function>();
+      return bind(function, num_threads, static_cast<std::int64_t>(team), cores, all_count, num_parts)
+          .cast<tvm::ffi::Function>();
     };
-    run = find_("run");
+    find_ = [=](const std::string& name) { return bound(name, 0); };
+    run = bound("run", num_parts_of(folder + "/manifest.json"));
     select = code->GetFunction("select").value();
     if (code->GetFunction("pack")) pack = find_("pack");
   }
@@ -65,6 +71,13 @@ class Library {
   tvm::ffi::Function packing(const std::string& name) const { return find_(name); }
 
  private:
+  /* Parts that threads share out of a loop, as the manifest has them; 0 where it does not say. */
+  static std::int64_t num_parts_of(const std::string& manifest) {
+    std::ifstream file(manifest);
+    const std::string text{std::istreambuf_iterator<char>(file), {}}, field = "\"num_parts\":";
+    const auto found = text.find(field);
+    return found == std::string::npos ? 0 : std::strtoll(text.c_str() + found + field.size(), nullptr, 10);
+  }
   std::function<tvm::ffi::Function(const std::string&)> find_;
 };
 

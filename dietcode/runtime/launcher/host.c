@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-
+#include <sched.h>
 
 static struct {
   /* PyTorch's stable interface, from 2.10 on */
@@ -57,6 +57,7 @@ static void openmp_part(void *data) {
 int run_on_host(Job *job, int is_forced) {
   int total = job->environment.num_task;
   if (!enter_host(job->num_threads, is_forced)) return 0;
+  job->caller_cpu = sched_getcpu();
   if (host.torch_for) {
     host.torch_for(0, total, 1, torch_part, job);
   } else {

@@ -32,6 +32,9 @@ typedef struct Job {
   int num_own;                  /* tasks that the caller ran */
   int64_t posted, caller_done;  /* when the caller began, and when it had no task left, in nanoseconds */
   int64_t cpu_posted, cpu_done; /* the same in time that it computed, where that is asked for: not 0 */
+  int64_t longest;              /* nanoseconds of the longest task that the caller ran */
+  int caller_cpu;               /* -1 for the pool's, whose threads stay off it */
+  atomic_int is_crowded;        /* whether another thread began on that CPU: of two threads one waits */
   /* of the pool */
   int limit;                    /* of running threads, up to which a worker may join */
   int num_threads;              /* of those that may run this job */

@@ -3,6 +3,7 @@
 #include "launcher.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,21 +57,29 @@ int fail(const char *kind, const char *message) {
 
 /* A thread begins with the same task each time: what that one reads is in its core's cache. */
 void run_tasks(Job *job, int first) {
-  int total = job->environment.num_task, before = inside;
+  int total = job->environment.num_task, before = inside, is_caller = job->caller == &inside;
+  int64_t began = is_caller ? now_nsecs() : 0;
+  if (!is_caller && job->caller_cpu >= 0 && sched_getcpu() == job->caller_cpu) job->is_crowded = 1;
   inside = 1;
   for (int i = 0; i < total && atomic_load(&job->unclaimed) > 0; i++) {
     int task = (first + i) % total;
     if (atomic_load(&job->claimed[task]) || atomic_exchange(&job->claimed[task], 1)) continue;
     atomic_fetch_sub(&job->unclaimed, 1);
-    if (job->caller == &inside) job->num_own++;
-    if (job->body(task, &job->environment, job->data) == 0) continue;
+    int status = job->body(task, &job->environment, job->data);
+    if (is_caller) {
+      int64_t now = now_nsecs();
+      if (now - began > job->longest) job->longest = now - began;
+      began = now;
+      job->num_own++;
+    }
+    if (status == 0) continue;
     TVMFFIObjectHandle error = NULL, none = NULL;
     TVMFFIErrorMoveFromRaised(&error); /* it is this thread's */
     if (error && !atomic_compare_exchange_strong(&job->error, &none, error)) TVMFFIObjectDecRef(error);
     job->failed = 1;
   }
   inside = before;
-  if (job->caller != &inside || job->caller_done) return;
+  if (!is_caller || job->caller_done) return;
   job->caller_done = now_nsecs();
   if (job->cpu_posted) job->cpu_done = cpu_nsecs();
 }
@@ -98,7 +107,9 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host, int is_cold
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own, 1);
   if (is_cold || job->is_shared) return now; /* what a call takes from another is no loss */
   note_several(timing, on_host ? &timing->on_host : &timing->in_pool, nsecs, job->posted);
-  if (timing->alone != INT64_MAX) note_loss(on_host ? &host_losses : &pool_losses, now, nsecs - timing->alone);
+  Losses *losses = on_host ? &host_losses : &pool_losses;
+  if (job->is_crowded) note_loss(losses, now, nsecs / job->num_threads); /* of a core that has nothing to do */
+  else if (timing->alone != INT64_MAX) note_loss(losses, now, nsecs - timing->alone);
   return now;
 }
 
@@ -158,6 +169,7 @@ int launch(Body body, void *data, int num_task) {
   job.environment.num_task = job.unclaimed = total;
   job.num_threads = num_threads;
   job.caller = &inside;
+  job.caller_cpu = -1;
   job.posted = posted;
   if (timing && timing->alone == INT64_MAX) job.cpu_posted = cpu_nsecs(); /* whoever else has the cores now */
   int on_host = size && run_on_host(&job, team == HOST);

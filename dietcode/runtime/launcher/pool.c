@@ -182,11 +182,11 @@ static void take_back(int worker) {
   pthread_mutex_unlock(&lock);
 }
 
-/* A worker whose last task takes a quarter longer than the caller's did has no core of its own. */
+/* A worker that is busy for a quarter of the caller's longest task more than the caller has no core of its own. Tasks may be
+ * empty: a loop has fewer parts than tasks where cutting it does not pay. */
 static void wait_until_detached(Job *job) {
-  int64_t until = job->caller_done + SPIN_NSECS, lend_at = until;
+  int64_t until = job->caller_done + SPIN_NSECS, lend_at = until + job->longest / 4;
   int lent_to = -1;
-  if (job->num_own) lend_at += (job->caller_done - job->posted) / job->num_own / 4;
   while (atomic_load(&job->attached) != 0) {
     for (int i = 0; i < 32 && atomic_load(&job->attached) != 0; i++) pause_cpu();
     int64_t now = now_nsecs();

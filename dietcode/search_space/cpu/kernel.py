@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.cpu.chunks import Chunk, chunked
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.sources import Block, KRange, Product
 from dietcode.search_space.memory import Memory
@@ -111,19 +112,13 @@ class Kernel:
         with T.serial(i64(0), ceildiv(self.reduction, k_tile, self.ops)) as n:
             yield KRange(bind(n * k_tile), bind(tirx.min((n + 1) * k_tile, self.reduction)))
 
-    def tasks(self, chunks: Any = 1) -> Any:
-        """Return a parallel loop with so many iterations for each core, one after the other."""
-        num_cores = self.limits.num_cores
-        # A loop of one iteration without annotations is dropped; its buffers would then be lifted out of the
-        # device's scope, which does not compile.
-        return T.parallel(i64(0), as_int64(num_cores * chunks), annotations={"dietcode.tasks": num_cores})
+    def num_steps(self) -> Any:
+        """Return the products of vectors that a call takes."""
+        return tirx.truncdiv(self.batch * self.rows * self.columns * self.reduction, i64(self.lanes))
 
-    def part(self, total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-        """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
-        return (
-            self.ops.bind(tirx.truncdiv(part * total, parts)),
-            self.ops.bind(tirx.truncdiv((part + 1) * total, parts)),
-        )
+    def tasks(self, num_steps: Callable[[], Any] | None = None) -> AbstractContextManager[tuple[Any, Chunk]]:
+        """Return a parallel loop over chunks of cores' parts, as `chunked` has it."""
+        return chunked(self.limits.num_cores, num_steps)
 
     def accumulate(
         self,

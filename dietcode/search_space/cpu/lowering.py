@@ -1,6 +1,6 @@
 """A micro-kernel lowered to a TIR function with symbolic extents.
 
-    for task in parallel(P · chunks):                # a chunk of a core's rectangle of tiles, see `partition`
+    for task in parallel(P · CHUNKS):                # a chunk of a core's rectangle of tiles, see `chunks`
       for batch, block of rows that fits L2, column tile, range of steps, row tile:
         acc[rows, columns] = 0                       # registers
         for k: acc += A[row, k] · packed_B[columns // lanes, k, lanes]
@@ -21,9 +21,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
+from dietcode.search_space.cpu.chunks import Chunk, part
 from dietcode.search_space.cpu.column_sources import open_columns
 from dietcode.search_space.cpu.kernel import Kernel
-from dietcode.search_space.cpu.limits import CHUNKS, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.output import Output
 from dietcode.search_space.cpu.row_sources import RowsInPlace, gathered_rows
 from dietcode.search_space.cpu.sources import Block, ColumnTile, Product, RowSource
@@ -32,8 +33,6 @@ from dietcode.search_space.cpu.windowing import line_buffer
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import CPU, INT32, i64, small_buffer, workspace
-
-_TILES_OF_A_CHUNK = 4  # at least
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
@@ -69,46 +68,24 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
         # Local buffers need to know their device; a packed function learns it from its tensors.
         with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
             kernel = Kernel.of(problem, micro_kernel, limits, pointers, extents)
-            with ALTERNATIVES[micro_kernel.tails](kernel).around_tasks() as tails:
-                chunks = num_chunks(kernel)
-                with kernel.tasks(chunks) as task:
-                    _task(kernel, tails, task, chunks)
+            # Lines under a window are kept from one batch index to the next.
+            num_steps = None if micro_kernel.window else kernel.num_steps
+            with (
+                ALTERNATIVES[micro_kernel.tails](kernel).around_tasks() as tails,
+                kernel.tasks(num_steps) as (core, chunk),
+            ):
+                _task(kernel, tails, core, chunk)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
 
 
-def num_chunks(kernel: Kernel) -> Any:
-    """Return how many tasks the rectangle of a core is cut into: `CHUNKS` or, where it has few tiles, one.
-
-    Where a core comes late, or is shared with another program's thread, the others do the chunks that it has
-    not begun. Lines under a window are kept from one batch index to the next: that is not cut.
-    """
-    if kernel.micro_kernel.window:
-        return i64(1)
-    bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
-    tiles = ceildiv(kernel.rows, micro_kernel.rows, kernel.ops) * kernel.batch
-    tiles = tiles * ceildiv(kernel.columns, micro_kernel.columns, kernel.ops)
-    fewest = kernel.limits.num_cores * CHUNKS * _TILES_OF_A_CHUNK
-    return bind(tirx.Select(tiles >= fewest, i64(CHUNKS), i64(1)))
-
-
-def _most_parts(total: Any, chunks: Any, kernel: Kernel) -> Any:
-    """Return the largest divisor of `chunks`, a power of two up to `CHUNKS`, that is at most `total`."""
-    parts, divisor = i64(1), 2
-    while divisor <= CHUNKS:
-        parts = tirx.Select(tirx.min(total, chunks) >= divisor, i64(divisor), parts)
-        divisor *= 2
-    return kernel.ops.bind(parts)
-
-
-def _task(kernel: Kernel, tails: Tails, number: Any, chunks: Any) -> None:
+def _task(kernel: Kernel, tails: Tails, core: Any, chunk: Chunk) -> None:
     """Emit one task: a chunk of a core's rectangle of tiles.
 
     The rectangle is cut between batch indices, then between blocks of rows, then, where no rows are copied
     first, between columns: each task does what the rectangle's loops would have done anyway.
     """
     bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
-    task, chunk = bind(tirx.truncdiv(number, chunks)), bind(tirx.truncmod(number, chunks))
     spilled = None
     if tails.spilled_vectors:
         spilled = small_buffer(micro_kernel.rows * tails.spilled_vectors * kernel.lanes)
@@ -123,40 +100,34 @@ def _task(kernel: Kernel, tails: Tails, number: Any, chunks: Any) -> None:
         kernel.ops,
         rows_first=splits_rows_first(kernel.problem, micro_kernel),
     )
-    column_part = bind(tirx.truncmod(task, grid.column_parts))
-    remainder = bind(tirx.truncdiv(task, grid.column_parts))
+    column_part = bind(tirx.truncmod(core, grid.column_parts))
+    remainder = bind(tirx.truncdiv(core, grid.column_parts))
     row_part = bind(tirx.truncmod(remainder, grid.row_parts))
     batch_part = bind(tirx.truncdiv(remainder, grid.row_parts))
-    batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
-    rows = kernel.part(row_tiles, row_part, grid.row_parts)
-    columns = kernel.part(column_tiles, column_part, grid.column_parts)
+    batches = part(kernel.batch, batch_part, grid.batch_parts)
+    rows = part(row_tiles, row_part, grid.row_parts)
+    columns = part(column_tiles, column_part, grid.column_parts)
     in_l2 = row_tiles_in_l2(kernel.reduction, micro_kernel.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
     # Lines are few, and shared by the tiles along them.
     num_blocks = i64(1) if micro_kernel.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
-    of_batches = _most_parts(batches[1] - batches[0], chunks, kernel)
-    of_blocks = _most_parts(num_blocks, tirx.truncdiv(chunks, of_batches), kernel)
-    of_columns = i64(1)
-    if not copies_rows(kernel.problem, micro_kernel):
-        of_columns = bind(tirx.truncdiv(chunks, of_batches * of_blocks))
-    in_batch = bind(tirx.truncdiv(chunk, of_columns * of_blocks))
-    in_block = bind(tirx.truncmod(tirx.truncdiv(chunk, of_columns), of_blocks))
-    low, high = kernel.part(batches[1] - batches[0], in_batch, of_batches)
-    batches = bind(batches[0] + low), bind(batches[0] + tirx.Select(in_batch < of_batches, high, low))
-    blocks = kernel.part(num_blocks, in_block, of_blocks)
-    low, high = kernel.part(columns[1] - columns[0], tirx.truncmod(chunk, of_columns), of_columns)
-    columns = bind(columns[0] + low), bind(columns[0] + high)
+    batches, chunk = chunk.cut(batches)
+    if copies_rows(kernel.problem, micro_kernel):
+        blocks = chunk.of((i64(0), num_blocks))
+    else:
+        blocks, chunk = chunk.cut((i64(0), num_blocks))
+        columns = chunk.of(columns)
     with ExitStack() as buffers:
         product, partial = _open_sources(kernel, tallest, buffers)
         rectangle = _Rectangle(kernel, tails, Output(kernel, spilled, partial), columns)
         with T.serial(*batches) as batch:
             product = replace(product, rows=product.rows.advance(batch, batches[0]))
             with T.serial(*blocks) as block:
-                low, high = kernel.part(height, block, num_blocks)
+                low, high = part(height, block, num_blocks)
                 after = bind(tirx.Select(block + 1 < blocks[1], batch, tirx.min(batch + 1, batches[1] - 1)))
-                part = bind(rows[0] + low), bind(rows[0] + high)
-                rectangle.block_of_rows(product, (batch, after), part)
+                of_block = bind(rows[0] + low), bind(rows[0] + high)
+                rectangle.block_of_rows(product, (batch, after), of_block)
 
 
 def _open_sources(kernel: Kernel, tallest: Any, buffers: ExitStack) -> tuple[Product, Any]:

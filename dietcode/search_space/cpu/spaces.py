@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dietcode.search_space.attention.problem import AttentionProblem
@@ -13,7 +13,7 @@ from dietcode.search_space.cpu.attention import space as attention
 from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.depthwise import space as depthwise
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
-from dietcode.search_space.cpu.limits import CHUNKS, MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.products import space as products
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows import space as rows
@@ -37,14 +37,11 @@ class CpuSpace:
         ``(problem, micro_kernel, limits) -> bool``: whether the micro-kernel computes the problem.
     workspace_bytes : callable
         ``(problem, micro_kernel, limits, extents) -> int``: bytes that a call takes from the workspace pool.
-    chunks : int
-        Tasks that a core's part of a loop is cut into at most.
     """
 
     micro_kernel: Callable[[Mapping[str, Any]], AnyMicroKernel]
     allows: Callable[..., bool]
     workspace_bytes: Callable[..., int]
-    chunks: int = field(default=1, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ SMALL_SPACES: dict[str, SmallSpace] = {
     ),
 }
 CPU_SPACES: dict[str, CpuSpace] = {
-    Problem.form: CpuSpace(MicroKernel.from_json, axes.allows, axes.workspace_bytes, chunks=CHUNKS),
+    Problem.form: CpuSpace(MicroKernel.from_json, axes.allows, axes.workspace_bytes),
     **SMALL_SPACES,
 }
 

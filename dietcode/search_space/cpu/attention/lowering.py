@@ -1,6 +1,6 @@
 """A micro-kernel of attention lowered to a TIR function with symbolic extents.
 
-for task in parallel(P):                        # some tiles of queries each
+for task in parallel(P · CHUNKS):               # some tiles of queries each
   for tiles of a group together:
     for segment of keys:
       for block of the segment:
@@ -15,8 +15,8 @@ a buffer of the call, and a second loop over tasks combines them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from dietcode.search_space.cpu.attention.body import KeyBlock, TileBody
 from dietcode.search_space.cpu.attention.copying import KeyRows, copy_values, transpose_keys
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import num_tasks, pitch
+from dietcode.search_space.cpu.chunks import Chunk, chunked, part
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, load, workspace
 
@@ -143,20 +144,19 @@ class _AttentionLowering:
     def emit(self) -> None:
         """Emit the loop over tasks that have all keys of their queries."""
         together = self.micro_kernel.tiles
-        with self._tasks() as task:
+        with self._tasks() as (core, chunk):
             grid = self._grid()
-            first, last = self._part(grid.groups * grid.tiles, task)
-            end = _ceildiv(last, grid.tiles)
-            with (
-                self._scratch() as scratch,
-                T.serial(_bind(tirx.truncdiv(first, grid.tiles)), end) as group,
-            ):
+            first, last = part(grid.groups * grid.tiles, core, self.num_tasks)
+            groups = _bind(tirx.truncdiv(first, grid.tiles)), _ceildiv(last, grid.tiles)
+            groups, within = chunk.cut(groups)
+            with self._scratch() as scratch, T.serial(*groups) as group:
                 before = _bind(group * grid.tiles)
                 tile = _bind(tirx.max(first - before, i64(0)))
                 tile_end = _bind(tirx.min(last - before, grid.tiles))
                 at = self.memory.positions(self.plan.groups, group)
-                with T.serial(i64(0), _ceildiv(tile_end - tile, together)) as part:
-                    own = _bind(tile + part * together)
+                # Tiles together read their keys once: these are not cut.
+                with T.serial(*within.of((i64(0), _ceildiv(tile_end - tile, together)))) as number:
+                    own = _bind(tile + number * together)
                     self._tiles(scratch, grid, at, own, _bind(tirx.min(tile_end - own, i64(together))))
 
     def emit_split(self) -> None:
@@ -165,9 +165,10 @@ class _AttentionLowering:
         num_tiles = _bind(grid.groups * grid.tiles)
         of_tile = self.height * self.pitch
         with workspace(_bind(num_tiles * grid.segments * of_tile)) as partial:
-            with self._tasks() as task:
+            with self._tasks() as (core, chunk):
                 own = self._grid()
-                first, last = self._part(own.groups * own.tiles * own.segments, task)
+                segments = part(own.groups * own.tiles * own.segments, core, self.num_tasks)
+                first, last = chunk.of(segments)
                 with self._scratch(partial) as scratch, T.serial(first, last) as number:
                     tile = _bind(tirx.truncdiv(number, own.segments))
                     segment = _bind(number - tile * own.segments)
@@ -179,9 +180,9 @@ class _AttentionLowering:
                     end = _bind(tirx.min(begin + SEGMENT, self._num_keys(own, at)))
                     tiles = (_bind(tile - group * own.tiles), i64(1))
                     self._segment(scratch, own, at, (begin, end), tiles, states)
-            with self._tasks() as task:
+            with self._tasks() as (core, chunk):
                 own = self._grid()
-                first, last = self._part(own.groups * own.tiles, task)
+                first, last = chunk.of(part(own.groups * own.tiles, core, self.num_tasks))
                 body = TileBody(self.problem, self.memory, self.micro_kernel, self.lanes, None, partial)
                 with T.serial(first, last) as tile:
                     states = _bind(tile * own.segments * of_tile)
@@ -192,21 +193,17 @@ class _AttentionLowering:
                     at = self.memory.positions(self.plan.groups, group)
                     self._finish(body, own, at, _bind(tile - group * own.tiles), states)
 
-    @contextmanager
-    def _tasks(self) -> Iterator[Any]:
-        loop: Callable[..., Any] = T.serial if self.micro_kernel.serial else T.parallel
-        with loop(i64(0), i64(self.num_tasks), annotations={"dietcode.tasks": self.num_tasks}) as task:
-            yield task
+    def _tasks(self) -> AbstractContextManager[tuple[Any, Chunk]]:
+        def num_steps() -> Any:
+            groups, rows, _, keys = (as_int64(n) for n in self.problem.sizes(self.memory.extents))
+            return tirx.truncdiv(groups * rows * keys * sum(self.problem.head), i64(self.lanes))
+
+        return chunked(self.num_tasks, num_steps, self.micro_kernel.serial)
 
     def _grid(self) -> _Grid:
         groups, rows, _, keys = self.problem.sizes(self.memory.extents)
         groups, rows, keys = (_bind(as_int64(size)) for size in (groups, rows, keys))
         return _Grid(groups, rows, keys, _ceildiv(rows, self.height), _ceildiv(keys, SEGMENT))
-
-    def _part(self, total: Any, task: Any) -> tuple[Any, Any]:
-        """Return the bounds of a task's part of ``0…total``."""
-        parts = i64(self.num_tasks)
-        return _bind(tirx.truncdiv(task * total, parts)), _bind(tirx.truncdiv((task + 1) * total, parts))
 
     @contextmanager
     def _scratch(self, states: Any = None) -> Iterator[_Scratch]:

@@ -1,6 +1,6 @@
 """A micro-kernel of a depthwise convolution lowered to a TIR function with symbolic extents.
 
-for task in parallel(P):                      # tiles along lines, or vectors of channels where those are few
+for task in parallel(P · CHUNKS):             # tiles along lines, or vectors of channels where those are few
   for line: for tile of positions: for tile of channels:         # or, with strips, channels before positions
     acc[positions, channels] = 0              # registers
     for k in the window: acc += X[positions under k, channels] · packed_F[channels // lanes, k, lanes]
@@ -18,6 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import view_of
+from dietcode.search_space.cpu.chunks import Chunk, chunked, part
 from dietcode.search_space.cpu.depthwise.body import DepthwiseBody, Line, Tile
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.depthwise.space import num_channels, num_panels, num_tasks, window_size
@@ -68,16 +69,26 @@ def lower_depthwise(
                 scopes.enter_context(streaming(limits.lanes))
             panels = i64(num_panels(problem, limits))
             memory = Memory(problem, extents, pointers, limits.lanes, panels)
-            tasks = num_tasks(micro_kernel, limits)
-            loop = T.serial if micro_kernel.serial else T.parallel
-            with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-                _task(problem, micro_kernel, limits, memory, task)
+
+            def num_steps() -> Any:
+                rows = as_int64(problem.product(problem.rows, dict(memory.extents)))
+                return rows * (window_size(problem) * num_panels(problem, limits))
+
+            # Each task packs a kernel that is not constant.
+            cut = num_steps if problem.column_operand_constant else None
+            with chunked(num_tasks(micro_kernel, limits), cut, micro_kernel.serial) as (core, chunk):
+                _task(problem, micro_kernel, limits, memory, core, chunk)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
 
 
 def _task(
-    problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, limits: Limits, memory: Memory, task: Any
+    problem: DepthwiseProblem,
+    micro_kernel: DepthwiseKernel,
+    limits: Limits,
+    memory: Memory,
+    core: Any,
+    chunk: Chunk,
 ) -> None:
     ops, lanes = TirOps(), limits.lanes
     bind, tasks, wide = ops.bind, num_tasks(micro_kernel, limits), micro_kernel.columns // lanes
@@ -89,10 +100,10 @@ def _task(
     grid = choose_partition(
         i64(1), bind(num_lines * tiles), i64(column_tiles), tasks, False, ops, rows_first=True
     )
-    row_part = bind(tirx.truncdiv(task, grid.column_parts))
-    column_part = bind(tirx.truncmod(task, grid.column_parts))
-    first, last = _part(num_lines * tiles, row_part, grid.row_parts)
-    columns = _part(i64(column_tiles), column_part, grid.column_parts)
+    row_part = bind(tirx.truncdiv(core, grid.column_parts))
+    column_part = bind(tirx.truncmod(core, grid.column_parts))
+    (first, last), chunk = chunk.cut(part(num_lines * tiles, row_part, grid.row_parts))
+    columns = chunk.of(part(i64(column_tiles), column_part, grid.column_parts))
     with ExitStack() as buffers:
         packed = memory.buffers[problem.column_operand]
         if not problem.column_operand_constant:
@@ -186,9 +197,3 @@ def _packed(problem: DepthwiseProblem, limits: Limits, memory: Memory, bounds: t
             value = tirx.Select(column < channels, value, tirx.const(0, DTYPE))
             store(panels, value, [(panel * size + k) * lanes + lane], 1)
         yield panels
-
-
-def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-    """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
-    bind = TirOps().bind
-    return bind(tirx.truncdiv(part * total, parts)), bind(tirx.truncdiv((part + 1) * total, parts))

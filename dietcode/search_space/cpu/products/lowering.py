@@ -1,12 +1,12 @@
 """A micro-kernel of a block with products lowered to a TIR function with symbolic extents.
 
     column tensors that are not constant are packed
-    for task in parallel(P):                      # one rectangle of tiles each
+    for task in parallel(P · CHUNKS):             # one rectangle of tiles each
       for block of rows that fits L2, column tile, row tile:
         accumulators[name, row, columns] = 0              # registers
         for loop: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
         functions of the accumulators and of other tensors; outputs
-    for task in parallel(P): what follows a reduction along rows, as a block of rows
+    for task in parallel(P · CHUNKS): what follows a reduction along rows, as a block of rows
 
 A tile that reaches past an edge computes clamped rows and panels, and writes what exists. Blocks of rows go
 over the columns forwards and backwards in turns, and so do calls whose outputs lie one behind the other, as
@@ -23,6 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import view_of
+from dietcode.search_space.cpu.chunks import Chunk, chunked, part
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import emit_packing
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
@@ -76,12 +77,14 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
             for value in problem.halves.set_aside:
                 size = memory.value(view_of(problem, value).size)
                 memory.buffers[value] = scopes.enter_context(workspace(size))
-            tasks = num_tasks(micro_kernel, limits)
-            loop = T.serial if micro_kernel.serial else T.parallel
-            # A loop of one iteration without annotations is dropped, and the scope of the device with it.
-            with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-                tile = ProductTile(problem, micro_kernel, memory, packed, limits.lanes, limits.num_registers)
-                _task(tile, limits, task)
+            tile = ProductTile(problem, micro_kernel, memory, packed, limits.lanes, limits.num_registers)
+
+            def num_steps() -> Any:
+                _, rows, columns, depth = (as_int64(size) for size in problem.sizes(extents))
+                return tirx.truncdiv(rows * columns * depth, i64(limits.lanes))
+
+            with chunked(num_tasks(micro_kernel, limits), num_steps, micro_kernel.serial) as (core, chunk):
+                _task(tile, limits, core, chunk)
             if problem.rest is not None:
                 own = {n: memory.buffers[n].data for n in (*problem.rest.inputs, *problem.rest.outputs)}
                 rows_memory = RowMemory(problem.rest, {k: extents[k] for k in problem.rest.extents}, own)
@@ -100,7 +103,7 @@ def _panels(memory: PanelMemory, tensor: str, scopes: ExitStack) -> Any:
     return panels
 
 
-def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
+def _task(tile: ProductTile, limits: Limits, core: Any, chunk: Chunk) -> None:
     """Emit one task's rectangle of tiles."""
     problem, micro_kernel, ops = tile.problem, tile.micro_kernel, TirOps()
     bind, tasks = ops.bind, num_tasks(micro_kernel, limits)
@@ -108,19 +111,22 @@ def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
     row_tiles = bind(ceildiv(rows, micro_kernel.rows, ops))
     column_tiles = bind(ceildiv(columns, micro_kernel.columns, ops))
     grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops)
-    column_part = bind(tirx.truncmod(task, grid.column_parts))
-    row_part = bind(tirx.truncdiv(task, grid.column_parts))
-    first, last = _part(row_tiles, row_part, grid.row_parts)
-    column_range = _part(column_tiles, column_part, grid.column_parts)
+    column_part = bind(tirx.truncmod(core, grid.column_parts))
+    row_part = bind(tirx.truncdiv(core, grid.column_parts))
+    first, last = part(row_tiles, row_part, grid.row_parts)
+    column_range = part(column_tiles, column_part, grid.column_parts)
     height = bind(last - first)
     elements = as_int64(row_elements(problem, tile.memory.extents))
     in_l2 = row_tiles_in_l2(elements, micro_kernel.rows, limits.l2_bytes, ops)
     num_blocks = bind(ceildiv(height, in_l2, ops))
+    parity = bind(_parity(tile))
+    blocks, chunk = chunk.cut((i64(0), num_blocks))
+    chunk = chunk.turned(tirx.bitwise_and(parity + blocks[0], i64(1)) > i64(0))
+    column_range = chunk.of(column_range)
     edge = Edge(rows, columns, bind(ceildiv(columns, tile.lanes, ops)))
     fits = _always_fits(problem, micro_kernel)
-    parity = bind(_parity(tile))
-    with T.serial(i64(0), num_blocks) as block, T.serial(*column_range) as step:
-        low, high = _part(height, block, num_blocks)
+    with T.serial(*blocks) as block, T.serial(*column_range) as step:
+        low, high = part(height, block, num_blocks)
         backwards = tirx.bitwise_and(parity + block, i64(1)) > i64(0)
         column_tile = bind(ops.where(backwards, column_range[0] + column_range[1] - 1 - step, step))
         column = bind(column_tile * micro_kernel.columns)
@@ -158,9 +164,3 @@ def _always_fits(problem: ProductProblem, micro_kernel: ProductKernel) -> bool:
         for indices in (problem.rows, problem.columns)
     ]
     return fixed[0] % micro_kernel.rows == 0 and fixed[1] % micro_kernel.columns == 0
-
-
-def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-    """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
-    bind = TirOps().bind
-    return bind(tirx.truncdiv(part * total, parts)), bind(tirx.truncdiv((part + 1) * total, parts))

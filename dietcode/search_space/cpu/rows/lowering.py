@@ -1,6 +1,6 @@
 """A micro-kernel of a row block lowered to a TIR function with symbolic extents.
 
-for task in parallel(P):                      # some rows each, or columns where nothing is reduced
+for task in parallel(P · CHUNKS):             # some rows each, or columns where nothing is reduced
   for some rows together:
     for pass: for vector: load, compute, add up, store
   for each row that is left over: the same for one row
@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.cpu.chunks import Chunk, chunked, part
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.across import AcrossBody
 from dietcode.search_space.cpu.rows.body import RowBody, Span
@@ -76,14 +77,26 @@ def lower_row_tasks(problem: RowProblem, micro_kernel: RowKernel, limits: Limits
     memory : RowMemory
         The tensors.
     """
+
+    def num_steps() -> Any:
+        rows, columns = (as_int64(size) for size in problem.sizes(memory.extents)[1:3])
+        of_vector = len(problem.primitives) + len(problem.inputs) + len(problem.outputs)
+        return tirx.truncdiv(rows * columns * of_vector, i64(limits.lanes))
+
     tasks = num_tasks(micro_kernel, limits)
-    loop = T.serial if micro_kernel.serial else T.parallel
-    with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
+    with chunked(tasks, num_steps, micro_kernel.serial) as (core, chunk):
         emit = _task_turned if problem.turned else _task_across if problem.inner else _task
-        emit(problem, micro_kernel, limits, memory, task)
+        emit(problem, micro_kernel, limits, memory, core, chunk)
 
 
-def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any) -> None:
+def _task(
+    problem: RowProblem,
+    micro_kernel: RowKernel,
+    limits: Limits,
+    memory: RowMemory,
+    core: Any,
+    chunk: Chunk,
+) -> None:
     ops = TirOps()
     _, rows, columns, _ = problem.sizes(memory.extents)
     rows, columns = ops.bind(as_int64(rows)), ops.bind(as_int64(columns))
@@ -93,13 +106,13 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
     row_tiles = ops.bind(ceildiv(rows, height, ops))
     column_tiles = i64(1) if problem.reduces else ops.bind(ceildiv(columns, width, ops))
     grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops, rows_first=True)
-    row_part = ops.bind(tirx.truncdiv(task, grid.column_parts))
-    column_part = ops.bind(tirx.truncmod(task, grid.column_parts))
-    first, last = _part(row_tiles, row_part, grid.row_parts)
+    row_part = ops.bind(tirx.truncdiv(core, grid.column_parts))
+    column_part = ops.bind(tirx.truncmod(core, grid.column_parts))
+    (first, last), chunk = chunk.cut(part(row_tiles, row_part, grid.row_parts))
     begin, end = ops.bind(first * height), ops.bind(tirx.min(last * height, rows))
     span = Span(i64(0), i64(0), is_whole=True)
     if not problem.reduces:
-        span = Span(*_part(column_tiles, column_part, grid.column_parts), is_whole=False)
+        span = Span(*chunk.of(part(column_tiles, column_part, grid.column_parts)), is_whole=False)
     plan = schedule(problem, micro_kernel.keep)
     with ExitStack() as buffers:
         scratch, pitch = None, i64(0)
@@ -122,7 +135,12 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
 
 
 def _task_turned(
-    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any
+    problem: RowProblem,
+    micro_kernel: RowKernel,
+    limits: Limits,
+    memory: RowMemory,
+    core: Any,
+    chunk: Chunk,
 ) -> None:
     """Emit one task of a block that transposes tensors: squares of as many rows as a vector has lanes."""
     ops, height, indices = TirOps(), micro_kernel.rows, problem.rows
@@ -139,9 +157,10 @@ def _task_turned(
     column_tiles = ops.bind(ceildiv(columns, micro_kernel.columns, ops))
     tasks = num_tasks(micro_kernel, limits)
     grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops, rows_first=True)
-    first, last = _part(row_tiles, ops.bind(tirx.truncdiv(task, grid.column_parts)), grid.row_parts)
-    column_part = ops.bind(tirx.truncmod(task, grid.column_parts))
-    span = Span(*_part(column_tiles, column_part, grid.column_parts), is_whole=False)
+    row_part = ops.bind(tirx.truncdiv(core, grid.column_parts))
+    column_part = ops.bind(tirx.truncmod(core, grid.column_parts))
+    (first, last), chunk = chunk.cut(part(row_tiles, row_part, grid.row_parts))
+    span = Span(*chunk.of(part(column_tiles, column_part, grid.column_parts)), is_whole=False)
     plan = schedule(problem, micro_kernel.keep)
     body = RowBody(problem, memory, plan, limits.lanes, micro_kernel.columns, num_columns, None, i64(0))
     body.streams = micro_kernel.stream
@@ -156,7 +175,12 @@ def _task_turned(
 
 
 def _task_across(
-    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any
+    problem: RowProblem,
+    micro_kernel: RowKernel,
+    limits: Limits,
+    memory: RowMemory,
+    core: Any,
+    chunk: Chunk,
 ) -> None:
     """Emit one task of a block whose columns lie before its last indices: vectors of rows."""
     ops, lanes, height = TirOps(), limits.lanes, micro_kernel.rows
@@ -166,8 +190,10 @@ def _task_across(
     )
     tasks, tiles = num_tasks(micro_kernel, limits), ops.bind(ceildiv(inner, height, ops))
     grid = choose_partition(i64(1), outer, tiles, tasks, False, ops, rows_first=True)
-    first_row, last_row = _part(outer, ops.bind(tirx.truncdiv(task, grid.column_parts)), grid.row_parts)
-    first, last = _part(tiles, ops.bind(tirx.truncmod(task, grid.column_parts)), grid.column_parts)
+    row_part = ops.bind(tirx.truncdiv(core, grid.column_parts))
+    column_part = ops.bind(tirx.truncmod(core, grid.column_parts))
+    (first_row, last_row), chunk = chunk.cut(part(outer, row_part, grid.row_parts))
+    first, last = chunk.of(part(tiles, column_part, grid.column_parts))
     begin, end = ops.bind(first * height), ops.bind(tirx.min(last * height, inner))
     plan = schedule(problem, micro_kernel.keep)
     with ExitStack() as buffers:
@@ -189,9 +215,3 @@ def _task_across(
                 body.emit(row, [at], first_lanes(end - at, lanes))
         if micro_kernel.stream:
             finish_streams()
-
-
-def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-    """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
-    bind = TirOps().bind
-    return bind(tirx.truncdiv(part * total, parts)), bind(tirx.truncdiv((part + 1) * total, parts))

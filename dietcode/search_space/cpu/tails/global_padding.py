@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.cpu.chunks import part
 from dietcode.search_space.cpu.copying import Copy
 from dietcode.search_space.cpu.kernel import Accumulators
 from dietcode.search_space.cpu.output import Output
@@ -81,9 +82,9 @@ class GlobalPadding(Tails):
         """Copy the row operand, zero past its end."""
         kernel = self.kernel
         copy = Copy(kernel, kernel.problem.row_operand, to.buffer)
-        with kernel.tasks() as task:
+        with kernel.tasks(lambda: self._num_vectors(kernel.reduction)) as (core, chunk):
             rows = kernel.ops.bind(to.rows)
-            with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
+            with T.serial(*chunk.of(part(kernel.batch * rows, core, kernel.limits.num_cores))) as index:
                 batch, row = self._split(index, rows)
                 offset = kernel.ops.bind(index * kernel.reduction)
                 with T.If(row < kernel.rows):
@@ -124,15 +125,19 @@ class GlobalPadding(Tails):
             output.write([value], batch, row, column, lanes)
 
         vectors = 0 if kernel.spills else tirx.truncdiv(kernel.columns, lanes)
-        with kernel.tasks() as task:
+        with kernel.tasks(lambda: self._num_vectors(kernel.columns)) as (core, chunk):
             rows, num_vectors = kernel.ops.bind(kernel.rows), kernel.ops.bind(vectors)
-            with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
+            with T.serial(*chunk.of(part(kernel.batch * rows, core, kernel.limits.num_cores))) as index:
                 batch, row = self._split(index, rows)
                 with T.serial(i64(0), num_vectors) as v:
                     copy_out(batch, row, v * lanes, lanes)
                 if self.cuts_vectors or kernel.spills:
                     with T.serial(num_vectors * lanes, kernel.columns) as column:
                         copy_out(batch, row, column, 1)
+
+    def _num_vectors(self, length: Any) -> Any:
+        """Return the vectors of all rows of so many elements."""
+        return tirx.truncdiv(self.kernel.batch * self.kernel.rows * length, i64(self.kernel.lanes))
 
     def _split(self, index: Any, rows: Any) -> tuple[Any, Any]:
         bind = self.kernel.ops.bind
