@@ -12,7 +12,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
-from dietcode.programs.exceptions import handlers_of, note_exceptions
+from dietcode.programs.exception_tables import handlers_of, note_exceptions
 from dietcode.programs.exporting import Type, WeightNames, export_group, result_type_of, signature_of, type_of
 from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.optimisations import ALL, Optimisations

@@ -95,7 +95,7 @@ class Seeding:
                 f"the learned f_local of earlier workloads missed the first round by {missed:.1%}, "
                 "so MetaSchedule was not run"
             )
-            own = {key: facts[key] for key in ("tile", "micro_kernel") if key in facts}
+            own: dict[str, Any] = {key: facts[key] for key in ("tile", "micro_kernel") if key in facts}
             self._skip({**own, "from_workload": workload}, reason)
             return
         fastest, full = fastest_at_largest(self.task.problem, self.store.records), self._full_gflops

@@ -30,7 +30,7 @@ from dietcode_server.store.history import Point, TimelineEntry, View
 from dietcode_server.store.tables import MODEL, JobRow, LibraryRow
 
 STAGES = {
-    "seed": "a search by MetaSchedule on the largest instance, for a first tile; run where the first round is slow there",
+    "seed": "a search by MetaSchedule on the largest instance, where the first round is slow, for a tile",
     "calibrate": "how well this machine's cores work side by side (κ)",
     "measure": "micro-kernels, in rounds: drop what nobody votes for, grow where shapes are served badly",
     "select": "fit the cost model, and choose categories",
