@@ -23,6 +23,7 @@ from typing import Any
 
 _STREAMS = (0, 1, 2)
 _ENDING_SECS = 20.0
+_path: list[str] = []  # where this process found modules as it imported the tests
 
 
 def fork_workers(config: Any, specs: list[Any]) -> None:
@@ -92,12 +93,22 @@ def _end(copies: list[int]) -> None:
             time.sleep(0.01)
 
 
+def find_modules_again() -> None:
+    """Put back on the path what modules of tests added as they were imported: pytest-xdist replaces it."""
+    sys.path.extend(folder for folder in _path if folder not in sys.path)
+
+
 def _collect(given: list[str]) -> None:
-    """Import the tests that are named; what goes wrong is said by whoever collects them next."""
+    """Import the tests that are named; what goes wrong is said by whoever collects them next.
+
+    Nothing is captured: what is imported may keep the standard streams, and they are to stay open.
+    """
     import pytest
 
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        pytest.main(["--collect-only", "-qq", *given])
+    pytest.main(["--collect-only", "--capture=no", "-p", "no:terminalreporter", *given])
+    import forked_workers  # by this name the configuration of the tests knows it
+
+    forked_workers._path[:] = sys.path
 
 
 @contextlib.contextmanager

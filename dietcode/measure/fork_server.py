@@ -114,6 +114,8 @@ class ForkServer:
         if self.made_for[0] == os.getpid():
             self._process.kill()
             self._process.wait()
+        else:  # a copy of the process that started it, which waits for it
+            self._process.returncode = 0
 
     def __del__(self) -> None:
         self.close()

@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 from benchmarks.cpu import over, ratio, ratio_to_eager, summary, table
 from dietcode.bench.compare import bench
 from dietcode.bench.roofline import FMA_PEAK, READ_STREAM, Roofline
-from dietcode.runtime.cpu import available_cores
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +72,17 @@ def test_a_buffer_larger_than_caches_is_not_made(roofline: Roofline) -> None:
     assert roofline._data.nbytes < 300 << 20
 
 
-def test_the_peak_is_more_than_a_product_of_numpy_reaches(roofline: Roofline) -> None:
-    """Of those taken one after the other; a disturbed one says less than there is, and more are taken."""
+def test_the_peak_is_more_than_a_product_of_numpy_reaches() -> None:
+    """Of those taken one after the other; a disturbed one says less than there is, and more are taken.
+
+    On one core, since two are seldom free at once where other tests run.
+    """
+    roofline = Roofline(1)
     a = np.ones((512, 512), np.float32)
     rates, peaks = [0.0], [0.0]
     while max(peaks) <= 0.9 * max(rates) or len(peaks) < 6:
         assert len(peaks) < 200
-        with threadpool_limits(available_cores(), "blas"):
+        with threadpool_limits(1, "blas"):
             begun = time.perf_counter()
             a @ a
             rates.append(2 * 512**3 / (time.perf_counter() - begun) / 1e9)

@@ -122,3 +122,23 @@ def test_a_pool_that_is_closed_ends_what_has_begun() -> None:
         running.result(10.0)
     process.wait(60.0)  # its server lets it go
     assert waiting.cancelled()
+
+
+def test_a_copy_of_the_process_leaves_the_server_to_it() -> None:
+    code = """
+import os
+from dietcode.measure.fork_server import ForkServer
+server = ForkServer()
+if os.fork() == 0:
+    del server
+    os._exit(0)
+os.wait()
+print(server.has_ended())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (ran.stdout, ran.stderr) == ("False\n", "")

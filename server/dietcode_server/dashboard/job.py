@@ -30,8 +30,8 @@ from dietcode_server.store.history import Point, TimelineEntry, View
 from dietcode_server.store.tables import MODEL, JobRow, LibraryRow
 
 STAGES = {
-    "seed": "a search by MetaSchedule on the largest instance, where the first round is slow, for a tile",
     "calibrate": "how well this machine's cores work side by side (κ)",
+    "seed": "a search by MetaSchedule on the largest instance, where the first round is slow, for a tile",
     "measure": "micro-kernels, in rounds: drop what nobody votes for, grow where shapes are served badly",
     "select": "fit the cost model, and choose categories",
     "build": "compile the chosen micro-kernels and the dispatch rule",
