@@ -246,11 +246,11 @@ def test_where_earlier_workloads_mislead_metaschedule_runs(
 
 @pytest.mark.long
 def test_a_damaged_file_of_another_workload_costs_nothing(
-    tuned: Any, tuned_first: Any, own_cache: Path, seeds: list[int]
+    tuned_first: Any, own_cache: Path, seeds: list[int]
 ) -> None:
     tuned_first()
     records_file(own_cache).write_text("not records\n")
-    _, result = tuned(second(), folder="second")
+    result = make_library(second(), children=FakeChildren(), search=Search(well_served=math.inf))
     assert result.report["seed"]["trials"] > 0
     assert len(seeds) == 2
 
@@ -357,11 +357,10 @@ def test_space_grows_for_a_badly_served_shape_behind_well_served_heavy_ones(own_
 
 
 @pytest.mark.long
-def test_force_takes_nothing_over_from_other_workloads(
-    tuned: Any, tuned_first: Any, seeds: list[int]
-) -> None:
+def test_force_takes_nothing_over_from_other_workloads(tuned_first: Any, seeds: list[int]) -> None:
     tuned_first(make_spec(budget=MANY))
-    _, result = tuned(second(), folder="second", force=True)
+    search = Search(well_served=math.inf)
+    result = make_library(second(), children=FakeChildren(), search=search, force=True)
     assert "from_workload" not in result.report["calibration"]
     assert result.report["seed"]["trials"] > 0
     assert len(seeds) == 2
