@@ -24,6 +24,8 @@ Situations:
   each on, in a process that has used PyTorch; ``control`` is what one thread keeps of its own speed in them,
   which nothing wakes: what caches and the machine take;
 - ``calls``: microseconds of a tiny call;
+- on request, ``numpy-asleep``: as ``numpy``, where OpenBLAS's threads sleep some microseconds after a product
+  (``OPENBLAS_THREAD_TIMEOUT=14``, the binary logarithm of cycles) and not 0.1 s;
 - on request, ``compiled``: as ``torch``, with a module of ``torch.compile``, whose weights are frozen;
 - on request, ``intel``: as ``torch``, where PyTorch's threads are Intel OpenMP's, which has to be there
   (``pip install intel-openmp``): its library is loaded ahead of PyTorch's own.
@@ -52,7 +54,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _BUILT = ROOT / "build" / "benchmarks"
 CALLS = "calls"
 SITUATIONS = (*ROUNDS, CALLS)
-_ON_REQUEST = {"compiled", "intel"}
+_ON_REQUEST = {"compiled", "intel", "numpy-asleep"}
 _SMALL_SIZE = 8  # below it other bars hold, or none
 _MOST_MICROSECONDS = {"torch": 3.0, "numpy": 2.2, "bound": 1.5, "bound_numpy": 1.5, "operator_of_linear": 1.5}
 # Y[S, n] = X[S, k] · W[n, k]ᵀ of the name's library: n, k, the largest S, seconds of tuning.
@@ -85,8 +87,8 @@ def bars(situation: str, size: int) -> list[Bar]:
         return [Bar("of_serial", 1.0)]
     if is_small:
         return [Bar("of_alone", 0.8)] if situation == "torch" else []
-    partner = [Bar("partner_of_alone", 0.95)] if situation in {"torch", "numpy"} else []
-    least = {"torch": 0.92, "numpy": 0.8, "callers": 0.85, "idle-30": 0.95, "idle-200": 0.95}
+    partner = [Bar("partner_of_alone", 0.95)] if situation in {"torch", "numpy", "numpy-asleep"} else []
+    least = {"torch": 0.92, "numpy": 0.8, "numpy-asleep": 0.8, "callers": 0.85, "idle-30": 0.95, "idle-200": 0.95}
     return [Bar("of_alone", least[situation]), *partner] if situation in least else []
 
 
@@ -181,7 +183,7 @@ def tuned(name: str) -> Path:
 def in_a_child(request: Row) -> Row:
     """What is asked for, from a process that has loaded nothing else, and its bars."""
     command = [sys.executable, "-m", "benchmarks.company", "--one", json.dumps(request)]
-    environment = os.environ | ({"LD_PRELOAD": intel_openmp()} if request["situation"] == "intel" else {})
+    environment = os.environ | settings(request["situation"])
 
     def measure_once() -> Row:
         done = subprocess.run(
@@ -198,6 +200,13 @@ def in_a_child(request: Row) -> Row:
     return wanted | found | known | {"bars": told_bars}
 
 
+def settings(situation: str) -> dict[str, str]:
+    """Return the environment variables that a situation's process starts with."""
+    if situation == "intel":
+        return {"LD_PRELOAD": intel_openmp()}
+    return {"OPENBLAS_THREAD_TIMEOUT": "14"} if situation == "numpy-asleep" else {}
+
+
 def intel_openmp() -> str:
     """The path of Intel's OpenMP library."""
     try:
@@ -209,7 +218,7 @@ def intel_openmp() -> str:
 
 def told(row: Row) -> str:
     """One line for people: where, the rates, and each bar, with a cross where it is missed."""
-    text = f"{row['situation']:9} {row['size']:4} {row.get('threads', ''):5}"
+    text = f"{row['situation']:12} {row['size']:4} {row.get('threads', ''):5}"
     if "gflops" in row:
         text += f" alone {row['alone']:4.0f}  here {row['gflops']:4.0f}"
     if "partner" in row:

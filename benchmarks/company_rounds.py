@@ -31,6 +31,7 @@ from dietcode.runtime.tensors import aligned_empty
 _SLICES = 4
 _SETTLE_SECS, _SETTLE_TVM_SECS = 0.25, 0.4  # until threads of others sleep; OpenBLAS spins for 0.1 s
 _BURST_SECS = 4e-3
+OF_NUMPY = {"numpy", "numpy-asleep"}  # situations whose partner is NumPy
 Row = dict[str, Any]
 Call = Callable[[], Any]
 
@@ -107,7 +108,7 @@ class Case:
 
     def partner(self, situation: str) -> Call:
         """The same operator by a vendor: PyTorch eager or compiled, or NumPy."""
-        paths = vendor_paths("numpy" if situation == "numpy" else "torch", self.operator, available_cores())
+        paths = vendor_paths("numpy" if situation in OF_NUMPY else "torch", self.operator, available_cores())
         is_compiled = situation == "compiled"
         bind = next(path for name, path in paths.items() if ("compile" in name) == is_compiled)
         return bind({name: array.copy() for name, array in self.arrays.items()})
@@ -179,10 +180,11 @@ def in_slices(
 
 def beside_vendor(case: Case, situation: str, secs: float) -> Row:
     """Calls alternate with the vendor's."""
-    call, partner = case.call(situation != "numpy"), case.partner(situation)
-    again, other = case.elsewhere().call(situation != "numpy"), case.partner(situation)
+    with_torch = situation not in OF_NUMPY
+    call, partner = case.call(with_torch), case.partner(situation)
+    again, other = case.elsewhere().call(with_torch), case.partner(situation)
     host, company, control = [partner], [call, partner], [other, partner]
-    if situation != "numpy":
+    if with_torch:
         import torch
 
         small = torch.randn(64, 64)
@@ -193,7 +195,7 @@ def beside_vendor(case: Case, situation: str, secs: float) -> Row:
         host, company, control = [partner, few], [call, partner, call, few], [other, partner, other, few]
     own_parts = {"alone": [call], "own control": [again, call]}
     vendors = {"host": host, "control": control}
-    if situation != "numpy":
+    if with_torch:
         read = _reading(case)
         vendors["reading"] = [read, partner, read, few]
     found = in_slices({**own_parts, "company": company, **vendors}, secs)
@@ -344,7 +346,7 @@ def _serial(case: Case) -> Call:
 ROUNDS: dict[str, Callable[[Case, str, float], Row]] = {
     "alone": alone,
     "torch": beside_vendor,
-    "numpy": beside_vendor,
+    **dict.fromkeys(sorted(OF_NUMPY), beside_vendor),
     "callers": four_callers,
     "mixed": four_callers,
     "taken": one_core_taken,

@@ -19,8 +19,8 @@ FIGURES = {
 BESIDE_A_PARTNER = {"of_alone", "control", "partner", "partner_gflops", "partner_of_alone", "partner_control"}
 
 
-# On request alone, and as "torch" but for what is beside it.
-LONG = {"compiled", "intel"}
+# On request alone, and as "torch" or "numpy" but for what is beside it.
+LONG = {"compiled", "intel", "numpy-asleep"}
 
 
 @pytest.mark.sampled(keep=4)
@@ -31,7 +31,7 @@ def test_a_situation_is_measured(situation: str, monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("torch", reason=of_extra("bench"))
     monkeypatch.setattr("benchmarks.company_rounds._SLICES", 1)  # each waits until threads sleep
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
-    reading = {"partner_reading"} if situation in {"torch", *LONG} else set()
+    reading = {"partner_reading"} if situation in {"torch", "compiled", "intel"} else set()
     assert set(row) == {"alone", "gflops", "spread", *FIGURES.get(situation, BESIDE_A_PARTNER), *reading}
     assert all(value > 0 for value in row.values())
     wanted = bars(situation, 70)
