@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.company_calls import tiny_calls
-from benchmarks.company_rounds import ROUNDS, Row, measure
+from benchmarks.company_rounds import OF_NUMPY, ROUNDS, Row, measure
 from benchmarks.facts import facts, result_path, write
 from dietcode.measure.disturbance import machine_of, undisturbed
 from dietcode.runtime.cpu import available_cores
@@ -87,8 +87,8 @@ def bars(situation: str, size: int) -> list[Bar]:
         return [Bar("of_serial", 1.0)]
     if is_small:
         return [Bar("of_alone", 0.8)] if situation == "torch" else []
-    partner = [Bar("partner_of_alone", 0.95)] if situation in {"torch", "numpy", "numpy-asleep"} else []
-    least = {"torch": 0.92, "numpy": 0.8, "numpy-asleep": 0.8, "callers": 0.85, "idle-30": 0.95, "idle-200": 0.95}
+    partner = [Bar("partner_of_alone", 0.95)] if situation in {"torch", *OF_NUMPY} else []
+    least = dict.fromkeys(OF_NUMPY, 0.8) | {"torch": 0.92, "callers": 0.85, "idle-30": 0.95, "idle-200": 0.95}
     return [Bar("of_alone", least[situation]), *partner] if situation in least else []
 
 
