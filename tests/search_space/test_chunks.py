@@ -108,6 +108,7 @@ def _with(least_steps: int, monkeypatch: pytest.MonkeyPatch, build: Any) -> Any:
         return build()
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("case", range(len(BLOCKS)), ids=[f"{kind}-{name}" for kind, name, *_ in BLOCKS])
 def test_chunks_of_blocks_are_tasks_and_give_the_same_bits(
     case: int, monkeypatch: pytest.MonkeyPatch

@@ -201,6 +201,7 @@ def test_what_is_counted() -> None:
     assert call.workspace_elements == 4 * 6 * (40 + 2)
 
 
+@pytest.mark.sampled(keep=2)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
 @pytest.mark.parametrize("name", ["causal", "grouped"])
