@@ -42,6 +42,7 @@ def extents_of(problem: AttentionProblem, num_queries: int, num_keys: int, seed:
     return extents | {"q": num_queries, "k": num_keys}
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ON_GPUS)
 def test_every_length_and_micro_kernel(name: str) -> None:
     block = attention(name)
