@@ -148,7 +148,9 @@ def compiled_file(module: tvm.IRModule, target: Any) -> Path:
 
 def forget_old() -> None:
     """Remove what no test has loaded for two weeks."""
-    for path in (one for suffix in (".so", ".o", ".zip", ".gch", ".lock") for one in folder().glob(f"*{suffix}")):
+    for path in (
+        one for suffix in (".so", ".o", ".zip", ".gch", ".lock") for one in folder().glob(f"*{suffix}")
+    ):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _KEPT_SECS:
                 path.unlink()

@@ -118,7 +118,20 @@ def compiled(text: str, counts_banks: bool = False) -> ctypes.CDLL:
 
     def make(path: Path) -> None:
         header, emulator = _emulator(flags)
-        command = ["g++", *flags, "-include", header, "-x", "c++", "-", "-x", "none", emulator, "-o", str(path)]
+        command = [
+            "g++",
+            *flags,
+            "-include",
+            header,
+            "-x",
+            "c++",
+            "-",
+            "-x",
+            "none",
+            emulator,
+            "-o",
+            str(path),
+        ]
         subprocess.run(command, input=source, check=True, capture_output=True, text=True)
 
     return ctypes.CDLL(str(shared_library((source, *flags, *_compiler()), make)))

@@ -74,13 +74,13 @@ class Cluster:
 
     def _forget_all(self) -> None:
         """The server, and what a killed process had begun, go on: as they do, lock jobs before slots."""
-        open_states = [state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.RUNNING)]
+        open_states = [
+            state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.RUNNING)
+        ]
         with self.database.write() as session:
             found = select(JobRow.id).where(JobRow.state.in_(open_states)).order_by(JobRow.id)
             ids = session.scalars(found.with_for_update(key_share=True)).all()
-            session.execute(
-                update(JobRow).where(JobRow.id.in_(ids)).values(state=JobState.CANCELLED.value)
-            )
+            session.execute(update(JobRow).where(JobRow.id.in_(ids)).values(state=JobState.CANCELLED.value))
             for table in (SlotRow, RunnerRow):
                 session.execute(delete(table))
 
