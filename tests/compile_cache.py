@@ -39,6 +39,11 @@ def shared_library(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Pa
     return _kept(made_of, ".so", make)
 
 
+def object_file(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Path:
+    """What a compiler has made of one file, to be linked, as `shared_library`."""
+    return _kept(made_of, ".o", make)
+
+
 def precompiled_header(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Path:
     """What a compiler has read of a header, as `shared_library`; without its suffix it can be included."""
     return _kept(made_of, ".h.gch", make)
@@ -143,7 +148,9 @@ def compiled_file(module: tvm.IRModule, target: Any) -> Path:
 
 def forget_old() -> None:
     """Remove what no test has loaded for two weeks."""
-    for path in (one for suffix in (".so", ".zip", ".gch", ".lock") for one in folder().glob(f"*{suffix}")):
+    for path in (
+        one for suffix in (".so", ".o", ".zip", ".gch", ".lock") for one in folder().glob(f"*{suffix}")
+    ):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _KEPT_SECS:
                 path.unlink()

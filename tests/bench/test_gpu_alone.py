@@ -67,6 +67,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
+@pytest.mark.long  # a kill is in test_gpu_run.py, these trials are in test_gpu_limits.py
 @needs_nvrtc
 @needs_emulated_driver
 def test_trials_are_timed_once_and_the_best_again_through_a_kill(

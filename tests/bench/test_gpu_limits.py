@@ -78,6 +78,7 @@ def compared(results: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @needs_emulated_driver
 @pytest.mark.parametrize("compiler", ["triton", "torch.compile"])
@@ -109,6 +110,7 @@ def test_others_compilers_and_metaschedule_are_compared_by_the_one_command(
     assert not any(name.startswith("plain/chosen") for name in names)  # nothing goes on from it
 
 
+@pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @needs_emulated_driver
 @pytest.mark.parametrize("compiler", ["raises", "hangs"])

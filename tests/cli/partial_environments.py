@@ -100,32 +100,37 @@ def _site_folders() -> list[Path]:
     return [path for path in every if path.is_dir() and (path in own or path.name == "site-packages")]
 
 
-def _files_of(hidden: set[str], folder: Path) -> set[Path]:
-    """What these distributions have put into a folder, and the folders that it lies in."""
-    found: set[Path] = set()
+def _files_of(hidden: set[str], folder: Path) -> set[str]:
+    """What these distributions have put into a folder, and the folders below it that it lies in."""
+    found: set[str] = set()
     for name in hidden:
         try:
-            files = distribution(name).files or []
+            known = distribution(name)
         except PackageNotFoundError:
             continue
-        found |= {Path(file.locate()).resolve() for file in files if "__pycache__" not in file.parts}
-    found = {path for path in found if folder in path.parents}
-    return found.union(*(path.parents for path in found)) if found else found
+        place = os.path.realpath(str(known.locate_file("")))
+        for file in known.files or []:
+            path = os.path.normpath(os.path.join(place, str(file)))  # noqa: PTH118 - of 20,000
+            while "__pycache__" not in file.parts and path not in found and path.startswith(f"{folder}/"):
+                found.add(path)
+                path = os.path.dirname(path)  # noqa: PTH120
+    return found
 
 
-def _link(source: Path, target: Path, hidden: set[Path]) -> None:
+def _link(source: Path, target: Path, hidden: set[str]) -> None:
     """Link what a folder holds into another; folders with something hidden are made, the rest are links.
 
     Parameters
     ----------
-    hidden : set of path
+    hidden : set of str
         Files to leave out, and all folders that they lie in.
     """
     for entry in source.iterdir():
         place = target / entry.name
-        if place.exists() or (entry in hidden and not entry.is_dir()):
+        is_hidden = str(entry) in hidden
+        if place.exists() or (is_hidden and not entry.is_dir()):
             continue
-        if entry not in hidden:
+        if not is_hidden:
             place.symlink_to(entry)
             continue
         place.mkdir()

@@ -170,6 +170,7 @@ def test_a_recursion(served: str, inside: Callable[..., Any], file: Path) -> Non
     np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.long  # as a recursion; jobs of programs are in server/engine/test_program_jobs.py
 def test_a_program(served: str, inside: Callable[..., Any], file: Path) -> None:
     bundle = _bundle(inside, file, "settle", "rows")
     program = dietcode.load(bundle, weights=file.with_suffix(".safetensors"))

@@ -65,6 +65,7 @@ def test_the_browser_notices(script: str, said: str, page: Any, watch: Any) -> N
         page.wait_for_timeout(100)
         if watch.unexpected() == []:
             break
+    page.wait_for_load_state()  # a context that is closed while a page is being left may never be
     assert watch.unexpected() == []
     watch.expect("^never$")
     assert watch.unexpected() == ["did not happen: ^never$"]

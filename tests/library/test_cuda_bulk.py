@@ -155,6 +155,7 @@ def resident_code(resident: CudaMicroKernel) -> CudaCode:
     return compile_library(PROBLEM, [resident], 0, (), [CudaTarget(arch) for arch in ARCHS])
 
 
+@pytest.mark.sampled(keep=1)
 def test_a_persistent_grid_is_what_the_device_holds(
     resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_persistent_grid_is_what_the_device_holds(
         load_driver()
 
 
+@pytest.mark.sampled(keep=1)
 def test_twins_are_alone_and_have_all_blocks(
     resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_twins_are_alone_and_have_all_blocks(
         load_driver()
 
 
+@pytest.mark.sampled(keep=1)
 def test_clusters_are_captured_in_a_graph(
     resident_code: CudaCode, resident: CudaMicroKernel, tmp_path: Path
 ) -> None:

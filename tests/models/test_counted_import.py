@@ -139,6 +139,7 @@ DIFFERENT: dict[str, Function] = {
 }
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_different_elements(name: str) -> None:
     module = _Of(DIFFERENT[name]).eval()

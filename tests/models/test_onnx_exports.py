@@ -42,6 +42,7 @@ def _export(name: str, dynamo: bool, folder: Path) -> tuple[Any, Any, Path]:
     return example, model, path
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("name", "dynamo"),
     [pytest.param(*case, marks=pytest.mark.long if case in _LONG else ()) for case in CASES],

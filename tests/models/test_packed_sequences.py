@@ -35,6 +35,7 @@ class Packed(nn.Module):
         return padded, last, counts
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("layer", "is_sorted", "is_whole", "has_state"),
     [

@@ -50,6 +50,7 @@ WINDOWS: dict[str, list[Function]] = {
 }
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows(name: str) -> None:
     assert_functions(WINDOWS[name], _images, [{2: H}, {3: H}], (4, 7, 9, 13))

@@ -145,7 +145,7 @@ MASKS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.sampled(keep=5)
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", list(MASKS))
 def test_causal_masks(name: str) -> None:
     make, wanted = MASKS[name]

@@ -46,6 +46,7 @@ def _model(function: Function, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return module.eval(), graph, weights
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("name", FOLDED)
 def test_padding_and_cuts_cost_nothing(name: str) -> None:
     module, graph, weights = _model(*FOLDED[name])
@@ -73,6 +74,7 @@ KEPT: dict[str, tuple[Function, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("name", KEPT)
 def test_what_pads_cannot_say_stays(name: str) -> None:
     module, graph, weights = _model(*KEPT[name])
@@ -98,6 +100,7 @@ READ: dict[str, tuple[Function, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", READ)
 def test_windows_are_kernels_whatever_order_they_are_read_in(name: str) -> None:
     module, graph, weights = _model(*READ[name])

@@ -50,6 +50,7 @@ def test_all_are_tried() -> None:
     assert sorted(EXAMPLES) == sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
+@pytest.mark.sampled(keep=6)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_form_computes_what_the_text_says(name: str) -> None:
     options, how, kernels = EXAMPLES[name]

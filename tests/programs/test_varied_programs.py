@@ -54,6 +54,7 @@ LONG = {
 }
 
 
+@pytest.mark.sampled(keep=46)
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.long if one in LONG else ()) for one in PROGRAMS]
 )

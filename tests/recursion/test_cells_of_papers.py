@@ -160,6 +160,7 @@ CELLS: dict[str, tuple[Any, Callable[[], dict[str, Any]], Any, list[Any], Any]] 
 }
 
 
+@pytest.mark.sampled(keep=6)
 @pytest.mark.parametrize("name", CELLS)
 def test_every_schedule_is_as_eager(name: str) -> None:
     function, layers, children, states, x = CELLS[name]

@@ -162,6 +162,7 @@ CELLS: dict[str, tuple[Any, Callable[[], dict[str, Any]], Any, list[Any], Any]] 
 LONG = ("attention of PyTorch's", "an encoder's layer", "cells one above the other")
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.long if one in LONG else ()) for one in CELLS]
 )

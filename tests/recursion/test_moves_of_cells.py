@@ -113,11 +113,13 @@ def _assert_as_eager(recursion: Any, is_dag: bool = False) -> None:
     assert_close(run_plan(plan, weights, structure, x), [one.numpy() for one in wanted])
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", SUMS)
 def test_cells_of_all_children(name: str) -> None:
     _assert_as_eager(recursion_of(SUMS[name], ChildSum(MAX)), is_dag=True)
 
 
+@pytest.mark.sampled(keep=9)
 @pytest.mark.parametrize("name", PAIRS)
 def test_cells_of_two_children(name: str) -> None:
     _assert_as_eager(recursion_of(PAIRS[name]))

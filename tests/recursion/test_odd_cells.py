@@ -244,6 +244,7 @@ SHORT = (
 )
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if one in SHORT else pytest.mark.long) for one in CELLS]
 )

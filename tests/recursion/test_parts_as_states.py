@@ -99,6 +99,7 @@ def _assert_as_eager(recursion: Recursion) -> None:
         assert_close(found[: len(rights)], rights)
 
 
+@pytest.mark.sampled(keep=8)
 @pytest.mark.parametrize("name", CELLS)
 def test_states_are_parts_of_values(name: str) -> None:
     function, children, states, x = CELLS[name]

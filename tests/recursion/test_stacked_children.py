@@ -57,6 +57,7 @@ def _unbound(m: Any, own: Any, h: Any, c: Any) -> tuple[Any, Any]:
 WAYS: dict[str, Callable[..., Any]] = {"plain": _plain, "viewed": _viewed, "unbound": _unbound}
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("children", [2, 5])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_level_of_stacked_children_is_one_kernel(way: str, children: int) -> None:

@@ -90,6 +90,7 @@ CASES: dict[str, tuple[Callable[[], Any], int, int | None, int]] = {
 }
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", CASES)
 def test_products_of_words_are_looked_up(name: str) -> None:
     make, leaf, first, cell = CASES[name]

@@ -64,13 +64,22 @@ static inline T min(T a, T b) {
 #define __shared__ static
 #define __align__(n) alignas(n)
 
+// What is emulated is compiled once, to be fast, where EMULATOR is defined; generated code, to be compiled fast, calls it.
+#ifdef EMULATOR
+#define EMULATED
+#define STATE
+#else
+#define EMULATED extern inline __attribute__((gnu_inline))
+#define STATE extern
+#endif
+
 namespace emulated {
 
 constexpr size_t STACK_BYTES = 64 << 10, MAX_SHARED = 228 << 10, GUARD = 4 << 10;
 constexpr unsigned MAX_CLUSTER = 2, MAX_THREADS = 1024 * MAX_CLUSTER, WARP = 32, MAX_COPIES = 512;
 constexpr size_t SHARED_SIZE = MAX_SHARED + GUARD;
 constexpr unsigned char NOTHING = 0xff;  // in each byte: a NaN in every format
-dim3 thread_index, block_index, block_size, grid_size;
+STATE dim3 thread_index, block_index, block_size, grid_size;
 
 enum State { RUNS, AT_BARRIER, AT_WARP, ENDED, AT_PHASE, AT_CONSUMERS, AT_CLUSTER };
 struct Copy {  // of one thread, on its way to shared memory; a mark without bytes ends a group
@@ -88,36 +97,36 @@ struct Fiber {
   int groups;
 };
 
-void* scheduler[5];
-Fiber fibers[MAX_THREADS];
-char* stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
-alignas(1024) char shared_of[MAX_CLUSTER][SHARED_SIZE], async_shared_of[MAX_CLUSTER][SHARED_SIZE];
-char *dynamic_shared = shared_of[0], *async_shared = async_shared_of[0];  // of the current thread's block
-unsigned current, rank, asked_bytes;  // the thread, of all of a cluster; its block; and shared memory of a block
-unsigned cluster_size, first_block;
-unsigned moved, num_consumers;   // what threads that wait for phases may look at again; who meets without the others
-bool finish_a_copy();
-void (*body)(void**);
-void** arguments;
+STATE void* scheduler[5];
+STATE Fiber fibers[MAX_THREADS];
+STATE char* stacks;
+alignas(1024) STATE char shared_of[MAX_CLUSTER][SHARED_SIZE], async_shared_of[MAX_CLUSTER][SHARED_SIZE];
+STATE char *dynamic_shared, *async_shared;  // of the current thread's block
+STATE unsigned current, rank, asked_bytes;  // the thread, of all of a cluster; its block; and shared memory of a block
+STATE unsigned cluster_size, first_block;
+STATE unsigned moved, num_consumers;   // what threads that wait for phases may look at again; who meets without the others
+EMULATED bool finish_a_copy();
+STATE void (*body)(void**);
+STATE void** arguments;
 
 // __builtin_setjmp keeps no signal mask, which takes a system call; both may not be in one function.
-[[noreturn]] __attribute__((noinline)) void jump(void** place) { __builtin_longjmp(place, 1); }
+[[noreturn]] __attribute__((noinline)) EMULATED void jump(void** place) { __builtin_longjmp(place, 1); }
 
 // Back to the scheduler.
-__attribute__((noinline)) void leave(State state) {
+__attribute__((noinline)) EMULATED void leave(State state) {
   Fiber& fiber = fibers[current];
   fiber.state = state;
   if (__builtin_setjmp(fiber.place) == 0) jump(scheduler);
 }
 
-inline void run_threads() {
+EMULATED void run_threads() {
   for (;;) {
     body(arguments);
     leave(ENDED);
   }
 }
 
-__attribute__((noinline)) void enter(unsigned t) {
+__attribute__((noinline)) EMULATED void enter(unsigned t) {
   Fiber& fiber = fibers[t];
   current = t;
   rank = t / block_size.x;
@@ -136,7 +145,7 @@ __attribute__((noinline)) void enter(unsigned t) {
 }
 
 // The threads of a warp, forwards, backwards, or in a stride, each until it waits. Whether all met in the warp.
-inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) {
+EMULATED bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) {
   unsigned waiting = 0;
   for (unsigned i = 0; i < lanes; ++i) {
     unsigned lane = i;
@@ -151,32 +160,32 @@ inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) 
   return true;
 }
 
-inline bool release(unsigned first, unsigned count, State state) {
+EMULATED bool release(unsigned first, unsigned count, State state) {
   for (unsigned t = first; t < first + count; ++t) {
     if (fibers[t].state == state) fibers[t].state = RUNS;
   }
   return true;
 }
 
-inline unsigned count_at(unsigned first, unsigned count, State state) {
+EMULATED unsigned count_at(unsigned first, unsigned count, State state) {
   unsigned found = 0;
   for (unsigned t = first; t < first + count; ++t) found += fibers[t].state == state;
   return found;
 }
 
 // Let the threads of a block go on that have all met, or its consumers. Whether there were any.
-inline bool pass_barriers(unsigned block) {
+EMULATED bool pass_barriers(unsigned block) {
   const unsigned first = block * block_size.x, consumers = count_at(first, block_size.x, AT_CONSUMERS);
   if (consumers != 0 && consumers == num_consumers) return release(first, block_size.x, AT_CONSUMERS);
   return count_at(first, block_size.x, AT_BARRIER) == block_size.x && release(first, block_size.x, AT_BARRIER);
 }
 
-inline bool pass_cluster_barrier() {
+EMULATED bool pass_cluster_barrier() {
   const unsigned threads = block_size.x * cluster_size;
   return count_at(0, threads, AT_CLUSTER) == threads && release(0, threads, AT_CLUSTER);
 }
 
-inline bool has_ended(unsigned block) {
+EMULATED bool has_ended(unsigned block) {
   for (unsigned t = block * block_size.x; t < (block + 1) * block_size.x; ++t) {
     if (fibers[t].state != ENDED) return false;
   }
@@ -184,7 +193,7 @@ inline bool has_ended(unsigned block) {
 }
 
 // Warps from `first` to `end`, each until it waits; all of them once. Whether any went on.
-inline bool run_warps(unsigned first, unsigned end, int order, unsigned round, bool is_left_behind) {
+EMULATED bool run_warps(unsigned first, unsigned end, int order, unsigned round, bool is_left_behind) {
   const unsigned threads = block_size.x * cluster_size, warps = end - first, before = moved;
   bool goes_on = false;
   for (unsigned i = 0; i < warps; ++i) {
@@ -202,7 +211,7 @@ inline bool run_warps(unsigned first, unsigned end, int order, unsigned round, b
 // One cluster. In the orders 0 and 1 a warp runs to the block's barrier before another does, and a block as far as it
 // comes before the other one does. In order 2 all warps run side by side, but for the second one: it runs when no
 // other can, and no copy is on its way. Returns whether all threads met at the same barriers.
-inline bool run_cluster(int order) {
+EMULATED bool run_cluster(int order) {
   const unsigned threads = block_size.x * cluster_size, warps = (threads + WARP - 1) / WARP;
   const unsigned warps_of_block = cluster_size == 1 ? warps : block_size.x / WARP;
   for (unsigned t = 0; t < threads; ++t) {
@@ -236,7 +245,7 @@ inline bool run_cluster(int order) {
   }
 }
 
-inline bool is_waiting_for_phase() {
+EMULATED bool is_waiting_for_phase() {
   for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
     if (fibers[t].state == AT_PHASE) return true;
   }
@@ -268,12 +277,14 @@ static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 // Launch one function; `order` is that of the threads, `shared` the bytes that the launch asks for. Returns 0,
 // or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none, 4 where
 // the grid is not whole clusters of so many blocks in x, or what was wrong with products of warpgroups.
+#ifdef EMULATOR
 extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigned threads, unsigned shared,
                        void** arguments, int order, unsigned cluster) {
   using namespace emulated;
   grid_size = {x, y, 1};
   block_size = {threads, 1, 1};
   body = function;
+  if (stacks == nullptr) stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
   emulated::arguments = arguments;
   is_misplaced = false;
   wrong = NOTHING_WRONG;
@@ -307,3 +318,4 @@ extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigne
   }
   return 0;
 }
+#endif

@@ -15,11 +15,11 @@ struct Touched {
   bool is_store;
   std::set<unsigned> words;
 };
-std::map<std::tuple<unsigned, unsigned, unsigned>, Touched> touched;  // by warp, place of the text, and time
-std::map<std::pair<unsigned, unsigned>, unsigned> times;              // by thread and place of the text
-unsigned transactions[2], least[2];                                   // of loads, of stores
+STATE std::map<std::tuple<unsigned, unsigned, unsigned>, Touched> touched;  // by warp, place of the text, and time
+STATE std::map<std::pair<unsigned, unsigned>, unsigned> times;              // by thread and place of the text
+STATE unsigned transactions[2], least[2];                                   // of loads, of stores
 
-inline void touch(unsigned place, bool is_store, unsigned first, unsigned words) {
+EMULATED void touch(unsigned place, bool is_store, unsigned first, unsigned words) {
   Touched& own = touched[{current / WARP, place, times[{current, place}]++}];
   own.is_store = is_store;
   for (unsigned i = 0; i < words; ++i) own.words.insert(first + i);
@@ -37,7 +37,7 @@ struct Words {
   float& operator[](long long offset) { return *counted<float, PLACE, IS_STORE>(tiles, offset); }
 };
 
-inline void end_counting() {
+EMULATED void end_counting() {
   for (const auto& entry : touched) {
     const Touched& own = entry.second;
     unsigned of_bank[BANKS] = {}, most = 0;
@@ -54,5 +54,7 @@ inline void end_counting() {
 
 }  // namespace emulated
 
+#ifdef EMULATOR
 extern "C" unsigned shared_transactions(int is_store) { return emulated::transactions[is_store]; }
 extern "C" unsigned shared_least(int is_store) { return emulated::least[is_store]; }
+#endif

@@ -30,23 +30,23 @@ struct Box {
   uint to, barrier;
   long long at[MAP_AXES];
 };
-Barrier barriers[MAX_CLUSTER][MAX_BARRIERS];
-Box boxes[MAX_BOXES];
-unsigned num_barriers[MAX_CLUSTER], num_boxes, registers_of[MAX_THREADS];
-int order_of_block;
+STATE Barrier barriers[MAX_CLUSTER][MAX_BARRIERS];
+STATE Box boxes[MAX_BOXES];
+STATE unsigned num_barriers[MAX_CLUSTER], num_boxes, registers_of[MAX_THREADS];
+STATE int order_of_block;
 
-inline void begin_block_of_copies(int order) {
+EMULATED void begin_block_of_copies(int order) {
   num_boxes = 0;
   for (unsigned& count : num_barriers) count = 0;
   order_of_block = order;
   memset(registers_of, 0, sizeof(registers_of));
 }
 
-inline void blame(int what) {
+EMULATED void blame(int what) {
   if (wrong == NOTHING_WRONG) wrong = what;
 }
 
-inline void end_block_of_copies() {
+EMULATED void end_block_of_copies() {
   if (num_boxes != 0) blame(COPIES_LEFT);
   for (unsigned block = 0; block < cluster_size; ++block) {
     for (unsigned i = 0; i < num_barriers[block]; ++i) {
@@ -63,7 +63,7 @@ inline void end_block_of_copies() {
 }
 
 // The barrier at an address of a block; what it holds is written to shared memory, where others must not write.
-inline Barrier* barrier_at(unsigned block, uint address) {
+EMULATED Barrier* barrier_at(unsigned block, uint address) {
   if (block >= cluster_size) return blame(NO_SUCH_BLOCK), nullptr;
   if (has_ended(block)) return blame(BLOCK_GONE), nullptr;
   for (unsigned i = 0; i < num_barriers[block]; ++i) {
@@ -75,14 +75,14 @@ inline Barrier* barrier_at(unsigned block, uint address) {
   return nullptr;
 }
 
-inline void end_phase_if_complete(Barrier& own) {
+EMULATED void end_phase_if_complete(Barrier& own) {
   ++moved;
   if (own.pending != 0 || own.bytes != 0) return;
   own.pending = own.arrivals;
   ++own.phases;
 }
 
-inline void arrive_at(unsigned block, uint address, long long bytes) {
+EMULATED void arrive_at(unsigned block, uint address, long long bytes) {
   Barrier* own = barrier_at(block, address);
   if (own == nullptr) return;
   if (block != rank && !own->is_shown) return blame(NOT_SHOWN);
@@ -92,7 +92,7 @@ inline void arrive_at(unsigned block, uint address, long long bytes) {
   end_phase_if_complete(*own);
 }
 
-inline void copy_box(const Box& box) {
+EMULATED void copy_box(const Box& box) {
   const EmulatedMap& map = box.map;
   const uint mask = (1u << map.swizzle) - 1;
   uint offset = 0;
@@ -122,7 +122,7 @@ inline void copy_box(const Box& box) {
 }
 
 // Whether a copy was on its way; it is done now.
-inline bool finish_a_copy() {
+EMULATED bool finish_a_copy() {
   if (num_boxes == 0) return false;
   const unsigned which = order_of_block == 1 ? 0 : num_boxes - 1;
   const Box box = boxes[which];
@@ -132,7 +132,7 @@ inline bool finish_a_copy() {
   return true;
 }
 
-inline void begin_box_to(unsigned block, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
+EMULATED void begin_box_to(unsigned block, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
                          long long b, long long c) {
   Box box = {{}, block, to, barrier, {a, b, c}};
   memcpy(&box.map, &map, sizeof(box.map));
@@ -149,14 +149,14 @@ inline void begin_box_to(unsigned block, const CUtensorMap& map, uint axes, uint
   if (order_of_block == 0) finish_a_copy();
 }
 
-inline void begin_box(unsigned blocks, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
+EMULATED void begin_box(unsigned blocks, const CUtensorMap& map, uint axes, uint to, uint barrier, long long a,
                       long long b, long long c) {
   for (unsigned block = 0; blocks >> block != 0; ++block) {
     if (blocks >> block & 1) begin_box_to(block, map, axes, to, barrier, a, b, c);
   }
 }
 
-inline void change_registers(unsigned count, bool gives) {
+EMULATED void change_registers(unsigned count, bool gives) {
   const unsigned first = BLOCK_REGISTERS / block_size.x / 8 * 8;
   if (count % 8 != 0 || count < 24 || count > 256 || (gives ? count > first : count < first)) blame(BAD_REGISTERS);
   registers_of[current] = count;
@@ -222,9 +222,11 @@ static inline void copy_box_3_to_all(const CUtensorMap& map, uint to, uint barri
 }
 
 // As the driver has it.
+#ifdef EMULATOR
 extern "C" int encode_map(void* to, int type, uint32_t axes, void* address, const uint64_t* extents,
                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                           int swizzle, int promotion, int fill) {
   return encode_emulated_map(to, type, axes, address, extents, strides, box, steps, interleave, swizzle, promotion,
                              fill);
 }
+#endif

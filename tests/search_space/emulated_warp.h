@@ -13,20 +13,20 @@ struct Shown {
   uint address;
   float rows[4][2], columns[2][2];
 };
-Shown shown[2][MAX_THREADS];
-unsigned char turn[MAX_THREADS];
-bool is_misplaced;
-uint bank_conflicts;  // matrices of which two rows are not read at once
+STATE Shown shown[2][MAX_THREADS];
+STATE unsigned char turn[MAX_THREADS];
+STATE bool is_misplaced;
+STATE uint bank_conflicts;  // matrices of which two rows are not read at once
 
 // Shows something to the other lanes of the warp; from where they show theirs.
-inline const Shown* show(const Shown& own) {
+EMULATED const Shown* show(const Shown& own) {
   const unsigned t = current, at = turn[t] ^= 1;
   shown[at][t] = own;
   leave(AT_WARP);
   return &shown[at][t / WARP * WARP];
 }
 
-inline bool is_placed(const void* place, uint bytes) {
+EMULATED bool is_placed(const void* place, uint bytes) {
   const bool fits = reinterpret_cast<uintptr_t>(place) % bytes == 0;
   is_misplaced |= !fits;
   return fits;
@@ -64,19 +64,22 @@ inline void read_matrices(uint* to, uint from) {
   }
 }
 
-inline float widened(unsigned short bits, bool is_bfloat16) {
+EMULATED float widened(unsigned short bits, bool is_bfloat16) {
   float value;
-  if (is_bfloat16) {
-    const uint wide = static_cast<uint>(bits) << 16;
+  uint wide = static_cast<uint>(bits) << 16;
+  if (!is_bfloat16) {  // by hand: without F16C a compiler calls a function of some hundred instructions
+    wide = (bits & 0x7fffu) << 13;
     memcpy(&value, &wide, 4);
-    return value;
+    value *= 0x1p112f;  // the exponents' biases are 15 and 127; exact, numbers below the least normal one too
+    memcpy(&wide, &value, 4);
+    if ((bits & 0x7c00u) == 0x7c00u) wide |= 0x7f800000u;
+    wide |= (bits & 0x8000u) << 16;
   }
-  half narrow;
-  memcpy(&narrow, &bits, 2);
-  return narrow;
+  memcpy(&value, &wide, 4);
+  return value;
 }
 
-inline void multiply(float* sums, const uint* rows, const uint* columns, bool is_bfloat16) {
+EMULATED void multiply(float* sums, const uint* rows, const uint* columns, bool is_bfloat16) {
   Shown own = {};
   for (int half = 0; half < 2; ++half) {
     for (int r = 0; r < 4; ++r) own.rows[r][half] = widened(rows[r] >> (16 * half), is_bfloat16);
@@ -94,14 +97,14 @@ inline void multiply(float* sums, const uint* rows, const uint* columns, bool is
   }
 }
 
-inline void send(const Copy& copy) {
+EMULATED void send(const Copy& copy) {
   Fiber& fiber = fibers[current];
   if (fiber.num_copies == MAX_COPIES) abort();
   fiber.copies[(fiber.first_copy + fiber.num_copies++) % MAX_COPIES] = copy;
 }
 
 // The copies of the oldest group.
-inline void receive() {
+EMULATED void receive() {
   Fiber& fiber = fibers[current];
   for (bool is_end = false; !is_end; --fiber.num_copies) {
     const Copy& copy = fiber.copies[fiber.first_copy++ % MAX_COPIES];
@@ -115,7 +118,7 @@ inline void receive() {
 }
 
 // What is there before the copy is done for certain is gone at once: it may be done at any time from here on.
-inline void begin_copy(uint to, const void* from, bool exists, int bytes) {
+EMULATED void begin_copy(uint to, const void* from, bool exists, int bytes) {
   char* place = dynamic_shared + to;
   if (to + bytes > SHARED_SIZE || !is_placed(place, bytes) || (exists && !is_placed(from, bytes))) {
     is_misplaced = true;
@@ -127,7 +130,9 @@ inline void begin_copy(uint to, const void* from, bool exists, int bytes) {
 
 }  // namespace emulated
 
+#ifdef EMULATOR
 extern "C" uint bank_conflicts() { return emulated::bank_conflicts; }
+#endif
 
 static inline uint shared_address(const void* place) {
   return static_cast<const char*>(place) - emulated::dynamic_shared;

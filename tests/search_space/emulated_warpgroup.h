@@ -27,7 +27,7 @@ enum Wrong {
   BLOCK_GONE = 27,       // whose shared memory is used by another
   NO_SUCH_BLOCK = 28,    // in the cluster
 };
-int wrong;
+STATE int wrong;
 
 struct Product {
   float* sums;
@@ -43,13 +43,14 @@ struct Products {
   int groups;
   bool is_fenced;
 };
-Products products[MAX_THREADS];
-struct {
+STATE Products products[MAX_THREADS];
+struct Logged {
   unsigned long long rows, columns;
-} logs[MAX_THREADS / WARPGROUP][MAX_LOGGED];
-unsigned num_logged[MAX_THREADS / WARPGROUP];
+};
+STATE Logged logs[MAX_THREADS / WARPGROUP][MAX_LOGGED];
+STATE unsigned num_logged[MAX_THREADS / WARPGROUP];
 
-inline void begin_block_of_products(unsigned shared) {
+EMULATED void begin_block_of_products(unsigned shared) {
   for (unsigned block = 0; block < cluster_size; ++block) memset(async_shared_of[block], NOTHING, shared + GUARD);
   for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
     Products& own = products[t];
@@ -58,33 +59,41 @@ inline void begin_block_of_products(unsigned shared) {
   for (auto& num : num_logged) num = 0;
 }
 
-inline void end_block_of_products() {
+EMULATED void end_block_of_products() {
   for (unsigned t = 0; t < block_size.x * cluster_size; ++t) {
     if (products[t].num != 0 && wrong == NOTHING_WRONG) wrong = NOT_AWAITED;
   }
 }
 
-// Of one element of an operand: a row (column) of up to 256, and a step of 16.
-inline ushort described(const char* shared, unsigned long long descriptor, bool is_transposed, unsigned line,
-                        unsigned step) {
+// An operand as a descriptor has it.
+struct Operand {
+  uint start, leading, stride, log_bytes, mask;  // the bytes of a line, and a mask of its chunks
+  bool is_transposed, is_bad;
+};
+
+EMULATED Operand operand_of(unsigned long long descriptor, bool is_transposed) {
   const uint start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
   const uint stride = (descriptor >> 32 & 0x3fff) << 4, mode = descriptor >> 62, base = descriptor >> 49 & 7;
   const uint other_bits = descriptor >> 14 & 3 | descriptor >> 30 & 3 | descriptor >> 46 & 7 | descriptor >> 52 & 0x3ff;
-  const uint bytes = mode == 0 ? 0 : 256 >> mode, mask = bytes / 16 - 1;  // of a line, and of its chunks
+  const uint bytes = mode == 0 ? 0 : 256 >> mode;
   // A pattern is eight lines, and begins at a multiple of its size: a descriptor may begin within its first line.
   const uint within = mode == 0 ? 0 : start % (8 * bytes);
-  if (mode == 0 || base != 0 || other_bits != 0 || (is_transposed ? within != 0 : within + 32 > bytes)) {
-    wrong = BAD_DESCRIPTOR;
-    return 0xffff;
-  }
-  uint address = start;
-  if (is_transposed) {
-    address += line / (bytes / 2) * leading + line % (bytes / 2) * 2 + step / 8 * stride + step % 8 * bytes;
+  const bool is_bad = mode == 0 || base != 0 || other_bits != 0 || (is_transposed ? within != 0 : within + 32 > bytes);
+  return {start, leading, stride, 8 - mode, bytes / 16 - 1, is_transposed, is_bad};
+}
+
+// Of one element of an operand: a row (column) of up to 256, and a step of 16.
+EMULATED ushort described(const char* shared, const Operand& own, unsigned line, unsigned step) {
+  uint address = own.start;
+  if (own.is_transposed) {
+    const uint log_lines = own.log_bytes - 1;
+    address += (line >> log_lines) * own.leading + (line & ((1u << log_lines) - 1)) * 2 + step / 8 * own.stride +
+               (step % 8 << own.log_bytes);
   } else {
-    address += line / 8 * stride + line % 8 * bytes + step * 2;
+    address += line / 8 * own.stride + (line % 8 << own.log_bytes) + step * 2;
   }
-  address ^= (address >> 7 & mask) << 4;
-  if (address + 2 > MAX_SHARED) {
+  address ^= (address >> 7 & own.mask) << 4;
+  if (own.is_bad || address + 2 > MAX_SHARED) {
     wrong = BAD_DESCRIPTOR;
     return 0xffff;
   }
@@ -94,28 +103,32 @@ inline ushort described(const char* shared, unsigned long long descriptor, bool 
 }
 
 // Of what one lane reads, a number that depends on each element.
-inline uint checked(const char* shared, const Product& one) {
+EMULATED uint checked(const char* shared, const Product& one) {
   const unsigned own = current % WARPGROUP, group = own % WARP / 4, first = own / WARP * 16;
+  const Operand rows = operand_of(one.rows, one.is_rows_transposed);
+  const Operand columns = operand_of(one.columns, one.is_columns_transposed);
   uint found = 1;
   for (unsigned step = 0; step < 16; ++step) {
     for (unsigned half = 0; half < 2; ++half) {
-      found = found * 31 + described(shared, one.rows, one.is_rows_transposed, first + group + 8 * half, step);
+      found = found * 31 + described(shared, rows, first + group + 8 * half, step);
     }
     // Each lane of a row's four looks at other columns.
     for (unsigned column = own % 4; column < unsigned(one.count); column += 4) {
-      found = found * 31 + described(shared, one.columns, one.is_columns_transposed, column, step);
+      found = found * 31 + described(shared, columns, column, step);
     }
   }
   return found;
 }
 
-inline void finish_product(const Product& one) {
+EMULATED void finish_product(const Product& one) {
   const unsigned own = current % WARPGROUP, group = own % WARP / 4, pair = own % 4, first = own / WARP * 16;
   if (checked(dynamic_shared, one) != one.checked && wrong == NOTHING_WRONG) wrong = OVERWRITTEN;
+  const Operand of_rows = operand_of(one.rows, one.is_rows_transposed);
+  const Operand of_columns = operand_of(one.columns, one.is_columns_transposed);
   float rows[2][16];
   for (unsigned half = 0; half < 2; ++half) {
     for (unsigned step = 0; step < 16; ++step) {
-      const ushort bits = described(async_shared, one.rows, one.is_rows_transposed, first + group + 8 * half, step);
+      const ushort bits = described(async_shared, of_rows, first + group + 8 * half, step);
       rows[half][step] = widened(bits, one.is_bfloat16);
     }
   }
@@ -123,7 +136,7 @@ inline void finish_product(const Product& one) {
     for (unsigned of_pair = 0; of_pair < 2; ++of_pair) {
       const unsigned column = 8 * part + 2 * pair + of_pair;
       for (unsigned step = 0; step < 16; ++step) {
-        const ushort bits = described(async_shared, one.columns, one.is_columns_transposed, column, step);
+        const ushort bits = described(async_shared, of_columns, column, step);
         const float value = widened(bits, one.is_bfloat16);
         for (unsigned half = 0; half < 2; ++half) {
           one.sums[4 * part + 2 * half + of_pair] += rows[half][step] * value;

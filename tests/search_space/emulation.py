@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compile_cache import precompiled_header, shared_library
+from compile_cache import object_file, precompiled_header, shared_library
 
 from dietcode.measure.cuda_driver import map_arguments
 from dietcode.search_space.cuda.bulk_instructions import MAP_BYTES
@@ -117,21 +117,41 @@ def compiled(text: str, counts_banks: bool = False) -> ctypes.CDLL:
     source, flags = host_text(text), (*FLAGS, "-DCOUNTS_BANKS") if counts_banks else FLAGS
 
     def make(path: Path) -> None:
-        command = ["g++", *flags, "-include", _emulator(flags), "-x", "c++", "-", "-o", str(path)]
+        header, emulator = _emulator(flags)
+        command = [
+            "g++",
+            *flags,
+            "-include",
+            header,
+            "-x",
+            "c++",
+            "-",
+            "-x",
+            "none",
+            emulator,
+            "-o",
+            str(path),
+        ]
         subprocess.run(command, input=source, check=True, capture_output=True, text=True)
 
     return ctypes.CDLL(str(shared_library((source, *flags, *_compiler()), make)))
 
 
 @cache
-def _emulator(flags: tuple[str, ...]) -> str:
-    """The emulator's text as the compiler has read it, once for all that is compiled with some flags."""
+def _emulator(flags: tuple[str, ...]) -> tuple[str, str]:
+    """The emulator's text as the compiler has read it, and compiled, once for all of some flags."""
+    text = str(FOLDER / "emulated.h")
 
-    def make(path: Path) -> None:
-        command = ["g++", *flags, "-x", "c++-header", str(FOLDER / "emulated.h"), "-o", str(path)]
+    def read(path: Path) -> None:
+        command = ["g++", *flags, "-x", "c++-header", text, "-o", str(path)]
         subprocess.run(command, check=True, capture_output=True)
 
-    return str(precompiled_header((*flags, *_compiler()), make).with_suffix(""))
+    def build(path: Path) -> None:
+        command = ["g++", *flags, "-O2", "-DEMULATOR", "-c", "-x", "c++", text, "-o", str(path)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    made_of = (*flags, *_compiler())
+    return str(precompiled_header(made_of, read).with_suffix("")), str(object_file(made_of, build))
 
 
 @cache

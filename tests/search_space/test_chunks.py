@@ -25,6 +25,7 @@ NEVER = 1 << 40
 MOST = NUM_CORES * CHUNKS
 
 
+@pytest.mark.sampled(keep=7)
 @pytest.mark.parametrize("least_steps", [1, NEVER])
 @pytest.mark.parametrize(
     ("einsum", "fixed", "options", "sizes"),
@@ -108,6 +109,7 @@ def _with(least_steps: int, monkeypatch: pytest.MonkeyPatch, build: Any) -> Any:
         return build()
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("case", range(len(BLOCKS)), ids=[f"{kind}-{name}" for kind, name, *_ in BLOCKS])
 def test_chunks_of_blocks_are_tasks_and_give_the_same_bits(
     case: int, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +139,7 @@ def test_chunks_of_blocks_are_tasks_and_give_the_same_bits(
                     np.testing.assert_array_equal(output, expected, err_msg=kernel.name)
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("name", ["plain", "few channels", "given OIHW"])
 def test_chunks_of_a_depthwise_convolution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = list(DEPTHWISE).index(name)

@@ -54,21 +54,21 @@ def dense(dtype: str = "float16") -> Emulated:
     return Emulated(half("mk,nk->mn", {"n": 72, "k": 200}, dtype), TILES, HOPPER)
 
 
-@pytest.mark.sampled(keep=2)
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m", [1, 64, 70, 200])
 def test_rows_of_any_number(m: int, dtype: str) -> None:
     dense(dtype).check({"m": m, "n": 72, "k": 200}, orders=ORDERS)
 
 
-@pytest.mark.sampled(keep=2)
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("most_blocks", [2, 6, 1000])
 def test_persistent_grids_of_any_size(most_blocks: int) -> None:
     """Also of as many blocks as there are tiles, and of more than others have, in any order of threads."""
     dense().check({"m": 330, "n": 72, "k": 200}, orders=ORDERS, most_blocks=most_blocks)
 
 
-@pytest.mark.sampled(keep=3)
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("einsum", "fixed"),
     [
@@ -195,6 +195,7 @@ def broken(tile: CudaMicroKernel, *changes: tuple[str, str], last: bool = False)
     return emulated
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("tile", [CLUSTER, ACROSS, GOING_ON, BOTH], ids=lambda tile: tile.name)
 def test_what_is_broken_below_is_right(tile: CudaMicroKernel) -> None:
     for most_blocks in (2, 4):
@@ -213,6 +214,7 @@ def part(text: str, tile: CudaMicroKernel) -> str:
     return text.format(at=tile.barriers_at, behind=8 * tile.stages)
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize(
     ("tile", "old", "new", "message"),
     [
@@ -259,6 +261,7 @@ def is_refused_or_wrong(emulated: Emulated) -> bool:
     return not np.max([np.abs(output - expected).max() for output in outputs]) < 1
 
 
+@pytest.mark.sampled(keep=8)
 @pytest.mark.parametrize(
     ("tile", "changes"),
     [
@@ -305,6 +308,7 @@ def test_what_waits_and_describes_is_needed(tile: CudaMicroKernel, changes: list
     )
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("tile", [CLUSTER, ACROSS, BOTH], ids=lambda tile: tile.name)
 @pytest.mark.parametrize(
     ("last", "message"),

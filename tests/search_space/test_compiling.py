@@ -37,6 +37,7 @@ def _cases() -> Iterator[Any]:
             yield pytest.param(make, name, mcpu, marks=() if name == first else pytest.mark.long)
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize(("make", "name", "mcpu"), list(_cases()))
 def test_the_same_code_comes_of_all_passes(
     make: Any, name: str, mcpu: str, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,7 @@ def extents_of(problem: AttentionProblem, num_queries: int, num_keys: int, seed:
     return extents | {"q": num_queries, "k": num_keys}
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ON_GPUS)
 def test_every_length_and_micro_kernel(name: str) -> None:
     block = attention(name)
@@ -201,6 +202,7 @@ def test_what_is_counted() -> None:
     assert call.workspace_elements == 4 * 6 * (40 + 2)
 
 
+@pytest.mark.sampled(keep=2)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
 @pytest.mark.parametrize("name", ["causal", "grouped"])

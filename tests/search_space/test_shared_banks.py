@@ -40,6 +40,7 @@ def counted(problem: Problem, tile: CudaMicroKernel, extents: dict[str, int]) ->
     return dict(zip(("loads", "stores"), pairs, strict=True))
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("tile", "of_step"),
     [(LARGE, 6), (MIDDLE, 4), (replace(SMALL, stages=2), 3)],  # a warp is 2x16 threads
@@ -98,6 +99,7 @@ def test_every_line_is_fetched_once(tile: CudaMicroKernel, fixed: dict[str, int]
         emulated.check({"m": 5, "n": 131, "k": 37})
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("tile", [LARGE, MIDDLE, SMALL], ids=lambda tile: tile.name)
 def test_lines_go_to_narrow_stores_without_conflicts(tile: CudaMicroKernel) -> None:
     """Rows of an odd number of columns are put together in shared memory, and each is written once."""

@@ -78,7 +78,7 @@ def test_fixed_extents(m: int, n: int, avx2: CpuTarget) -> None:
     check_all(kernel, {"m": m, "n": n, "k": 5})
 
 
-@pytest.mark.sampled(keep=3)
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("einsum", "fixed", "constant"),
     [

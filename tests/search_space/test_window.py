@@ -139,7 +139,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.sampled(keep=7)
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize(("window", "tails"), each_with_tails(WINDOWS), ids=str)
 def test_any_window(window: tuple[Any, Any, Any], tails: str, target: CpuTarget) -> None:
     strides, padding, dilation = window

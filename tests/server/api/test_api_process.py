@@ -311,6 +311,7 @@ def _num_sockets(pid: int) -> int:
     return len(psutil.Process(pid).net_connections("tcp"))
 
 
+@pytest.mark.long  # a server starts again above, kills are in engine/test_kills.py
 def test_a_killed_server_starts_again_on_its_folder(tmp_path):
     with serving(tmp_path) as (url, process), database_in(tmp_path) as database:
         job_id = add_job(database)

@@ -14,11 +14,12 @@ from typing import Any
 
 import psutil
 from small_libraries import spec_data
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from dietcode.client import Client
 from dietcode.protocol import Job, JobState
 from dietcode_server.store.database import Database
+from dietcode_server.store.patience import patiently
 from dietcode_server.store.tables import JobRow, RunnerRow, SlotRow
 
 LEASE_SECS = 3.0
@@ -69,13 +70,19 @@ class Cluster:
             process.kill()
             process.communicate()
         del self.begun[1:]
+        patiently(self._forget_all)
+
+    def _forget_all(self) -> None:
+        """The server, and what a killed process had begun, go on: as they do, lock jobs before slots."""
+        open_states = [
+            state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.RUNNING)
+        ]
         with self.database.write() as session:
-            for table in (RunnerRow, SlotRow):
+            found = select(JobRow.id).where(JobRow.state.in_(open_states)).order_by(JobRow.id)
+            ids = session.scalars(found.with_for_update(key_share=True)).all()
+            session.execute(update(JobRow).where(JobRow.id.in_(ids)).values(state=JobState.CANCELLED.value))
+            for table in (SlotRow, RunnerRow):
                 session.execute(delete(table))
-            for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.RUNNING):
-                session.execute(
-                    update(JobRow).where(JobRow.state == state.value).values(state=JobState.CANCELLED.value)
-                )
 
     def workers(self, *names: str, job: str = "storm_worker.py", **given: str) -> list[Any]:
         """Workers that have announced themselves; `given` are their mcpu and environment."""

@@ -66,6 +66,7 @@ def test_a_job_whose_worker_dies_begins_again_until_its_attempts_are_used_up(
     assert said == ["", "its worker was killed by signal 6; attempt 2 of 2 begins in 0.2 s"]
 
 
+@pytest.mark.long  # as the storm, which kills some besides
 @only_postgresql
 def test_two_servers_share_the_jobs_and_none_runs_twice(servers: Callable[..., Server]) -> None:
     one, two = servers(), servers()

@@ -95,6 +95,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 @pytest.mark.parametrize("who", ["itself", "another"])
 def test_what_forks_and_ends_again_and_again_is_met(who: str, tmp_path: Path) -> None:
