@@ -13,8 +13,9 @@ from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
 from dietcode.programs.exceptions import ARGS
 from dietcode.programs.expressions import ExpressionLowering
+from dietcode.programs.generators import is_whole
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
-from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
+from dietcode.programs.loops import lower_lazily, lower_listed, lower_map, lower_next
 from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
@@ -22,7 +23,7 @@ from dietcode.programs.tensor_calls import argmax_of
 from dietcode.programs.trying import UNREACHED
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
-from dietcode.runtime.programs.instances import find
+from dietcode.runtime.programs.instances import concatenated, find
 
 _OF_ONE_AXIS = "allowed: of one axis; of weights, outside of the program's functions"
 
@@ -152,6 +153,12 @@ class CallLowering(ExpressionLowering):
         args, named = self._arguments(node)
         return self._completed(self.site(node).callees, [*(KnownValue(one) for one in bound), *args], named)
 
+    def _called(self, node: ast.Call) -> Value:
+        """Write a call of a function that is compiled too."""
+        found = self.code.emit("call", self._given(node), self.callee(node))
+        self.code.instructions[-1].is_whole = is_whole(node)
+        return found
+
     def _completed(
         self, contexts: Collection[int], given: Sequence[Value], named: Mapping[str, Value]
     ) -> list[Value]:
@@ -222,6 +229,8 @@ class CallLowering(ExpressionLowering):
         if function is find or (function is round and len(args) == 2):
             is_found = function is find
             return self.code.emit("binary", args, "find") if is_found else self.code.emit("rounded", args)
+        if function is concatenated:
+            return self.code.emit("concatenate", args)
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))
@@ -308,9 +317,10 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "constant": lambda own, node, _: own.constant(node),
     "stack": lambda own, node, _: own._stacked(node),
     "lazy": lambda own, node, site: lower_lazily(own, node, bool(site.value)),
+    "next": lambda own, node, _: lower_next(own, node),
     "map": lambda own, node, _: lower_map(own, node),
     "listed": lambda own, node, _: lower_listed(own, node),
-    "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
+    "call": lambda own, node, _: own._called(node),
     "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
     "method": lambda own, node, _: own._by_class(node),
     "text": lambda own, node, _: own.code.emit("join", [own.value(node.args[0])]),

@@ -116,6 +116,7 @@ class CallEvaluation(ArgumentEvaluation):
             (str, self._as_text),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
+            (lists.LAZY["next"], self._next),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:
@@ -257,7 +258,7 @@ class CallEvaluation(ArgumentEvaluation):
         if role == "tensor":
             return self._tensor_applied(node, function, args, named)
         if role == "":
-            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(function)}")
+            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(node.func, function)}")
         if role == "record":
             return self._new_object(node, function, args, named)
         if function in (len, list, tuple) and args and hasattr(args[0], "_fields"):
@@ -334,9 +335,15 @@ class CallEvaluation(ArgumentEvaluation):
         return found
 
 
-def _advice(function: Any) -> str:
-    """Return what to write in place of a call that a program cannot have."""
+def _advice(node: ast.expr, function: Any) -> str:
+    """Return what to write in place of a call that a program cannot have.
+
+    It is by the function's name, or else by that in the text: packages put others in the place of what Python
+    has, as Ray does with print.
+    """
     known = _ADVICE.get(getattr(function, "__name__", ""))
+    if known is None and isinstance(node, ast.Name):
+        known = _ADVICE.get(node.id)
     owner = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
     if known is None and isinstance(function, type) and is_users(function):
         return "a class of a program has fields, methods and properties, and no __call__ or other base"

@@ -9,8 +9,10 @@ from typing import Any
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
+from dietcode.programs.exceptions import SampleError
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.statements import at
 from dietcode.programs.unrolling import listed
 
 LOOPED = (range, enumerate, zip, reversed)
@@ -95,11 +97,42 @@ class LoopEvaluation(ItemEvaluation):
 
     def _lazily(self, node: ast.Call, stops: bool) -> bool:
         """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
-        self._set_role(node, "lazy").value = stops
         (given,) = node.args
         assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+        written = listed(given, self._statics)
+        if written is not None:  # over modules
+            chained = self._source.chains.setdefault((written, int(stops)), chain_of_truths(written, stops))
+            self._set_role(node, "written").value = chained
+            return bool(self._value(chained))
+        self._set_role(node, "lazy").value = stops
 
         def look() -> Any:
             return BREAK if self._truth(given.elt) == stops else NEXT
 
         return (self._rounds(given, 0, look) is BREAK) == stops
+
+    def _next(self, node: ast.Call) -> Any:
+        """Return the first item of a generator."""
+        given, *otherwise = node.args
+        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+        self._set_role(node, "next")
+        default = [self._value(one) for one in otherwise]
+        found: list[Any] = []
+
+        def take() -> Any:
+            found.append(self._value(given.elt))
+            return BREAK
+
+        self._rounds(given, 0, take)
+        if not found and not default:
+            refusal = self._refuse(node, "a sample has nothing that comes next; give next a default")
+            raise SampleError(refusal, StopIteration())
+        return (found or default)[0]
+
+
+def chain_of_truths(items: ast.List, stops: bool) -> ast.expr:
+    """Return ``any`` or ``all`` of what is written there, as a chain of ``or`` or ``and``."""
+    word: ast.boolop = ast.Or() if stops else ast.And()
+    nots = (at(one, ast.UnaryOp(ast.Not(), one)) for one in items.elts)
+    truths: list[ast.expr] = [at(one, ast.UnaryOp(ast.Not(), one)) for one in nots]
+    return truths[0] if len(truths) == 1 else at(items, ast.BoolOp(word, truths))

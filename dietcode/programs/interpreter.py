@@ -377,6 +377,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "lookup": lambda form, _, r, d, a, k, b: operator.setitem(r, d, _looked_up(form, k, r[a], r[b])),
     "format": lambda form, _, r, d, a, k: operator.setitem(r, d, format(r[a], form["constants"][k])),
     "join": lambda _, __, r, d, own: operator.setitem(r, d, "".join(str(r[one]) for one in own)),
+    "concatenate": lambda _, __, r, d, a: operator.setitem(r, d, "".join(r[a])),
     "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
     "rounded": lambda _, __, r, d, a, b: operator.setitem(r, d, round(r[a], r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),

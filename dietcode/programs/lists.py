@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dietcode.runtime.programs.instances import concatenated
+
 # Their text is read as that of programs is, so they are written with loops.
 
 
@@ -63,6 +65,20 @@ def some(items: Sequence[Any]) -> bool:
     return False
 
 
+def first(items: Sequence[Any]) -> Any:
+    """Return ``next(iter(items))``."""
+    if len(items) == 0:
+        raise StopIteration
+    return items[0]
+
+
+def first_or(items: Sequence[Any], otherwise: Any) -> Any:
+    """Return ``next(iter(items), otherwise)``."""
+    if len(items) == 0:
+        return otherwise
+    return items[0]
+
+
 def every(items: Sequence[Any]) -> bool:
     """Return ``all(items)``."""
     for one in items:  # noqa: SIM110
@@ -103,12 +119,12 @@ def columns_of_longest(rows: Sequence[Any], filler: Any) -> list[Any]:
 
 def joined(separator: str, items: Sequence[Any]) -> str:
     """Return ``separator.join(items)``."""
-    found = ""
+    pieces: list[str] = []
     for at in range(len(items)):
         if at > 0:
-            found = found + separator
-        found = found + items[at]
-    return found
+            pieces.append(separator)
+        pieces.append(items[at])
+    return concatenated(pieces)
 
 
 def overwrite(items: list[Any], others: Sequence[Any]) -> None:
@@ -250,5 +266,13 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
+def _first_lazily(items: Sequence[Any], *otherwise: Any) -> Any:
+    raise AssertionError("a loop is written in its place")
+
+
 CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first)  # which a list itself is given to
-LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one
+LAZY = {  # of generators, whose items are computed one by one
+    "any": _some_lazily,
+    "all": _every_lazily,
+    "next": _first_lazily,
+}

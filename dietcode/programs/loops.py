@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.generators import is_generator
 from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
+from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:
     from dietcode.programs.writing import FunctionWriter
@@ -43,6 +46,10 @@ def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
 
 def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Value:
     """Write a comprehension as a loop that appends."""
+    before = lowering.code.generator
+    if is_generator(node):
+        text = re.sub(r"(?<=\w) \d+ \d+", "", ast.unparse(node)[1:-1])  # as the names were
+        lowering.code.generator = f"{lowering.source.where(node)}: {one_line(text, 60)}"
     name = f" list {node.lineno} {node.col_offset}"
     lowering.code.write(name, lowering.code.emit("list", ()))
 
@@ -51,6 +58,7 @@ def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Va
         lowering.code.emit("append", (lowering.code.read(name), value), writes=0)
 
     _rounds_of(lowering, node, 0, add)
+    lowering.code.generator = before
     return lowering.code.read(name)
 
 
@@ -94,6 +102,26 @@ def lower_lazily(lowering: FunctionWriter, node: ast.Call, stops: bool) -> Value
         lowering.code.label(on)
 
     _rounds_of(lowering, given, 0, look)
+    lowering.code.label(end)
+    return lowering.code.read(name)
+
+
+def lower_next(lowering: FunctionWriter, node: ast.Call) -> Value:
+    """Write ``next`` of a generator: a loop that is left at its first item."""
+    given, *otherwise = node.args
+    assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+    name, end = f" next {given.lineno} {given.col_offset}", Label()
+    for one in otherwise:
+        lowering.code.write(name, lowering.value(one))
+
+    def take() -> None:
+        if lowering.is_seen(given.elt):
+            lowering.code.write(name, lowering.value(given.elt))
+            lowering.code.jump(end)
+
+    _rounds_of(lowering, given, 0, take)
+    if not otherwise:
+        lowering.throw(StopIteration, "")
     lowering.code.label(end)
     return lowering.code.read(name)
 
@@ -147,7 +175,7 @@ def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], m
         KnownValue(0),
         count,
         KnownValue(1),
-        lambda at: body(lowering.code.emit("get", (lowering.code.read(items), at))),
+        lambda at: body(lowering.code.item(lowering.code.read(items), at)),
     )
 
 
@@ -160,7 +188,7 @@ def _loop(
         lowering.store(target, item(at))
         body()
 
-    _counted(lowering, f" at {mark}", start, stop, step, run)
+    _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run)
 
 
 def _counted(
@@ -240,7 +268,7 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
     name = f" over {mark}"
     code.write(name, value)
     stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
-    return KnownValue(0), stop, KnownValue(1), lambda at: code.emit("get", (code.read(name), at))
+    return KnownValue(0), stop, KnownValue(1), lambda at: code.item(code.read(name), at)
 
 
 def _from_zero(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from dietcode.programs import dictionaries, sets
+from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.standard_library import key_of
-from dietcode.programs.statements import at, bound, call, constant, load
+from dietcode.programs.statements import at, call, constant
 
 LOOPED = ("range", "enumerate", "zip", "reversed")
 
@@ -73,26 +73,19 @@ def _made_set(node: ast.Call) -> ast.expr:
     return call(node, constant(sets.made), given)
 
 
-def _first(node: ast.Call) -> ast.expr:
-    """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
-
-    Anything else stays, and is refused.
-    """
-    if node.args and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
-        items = bound(
-            node, "items", renamed(at(node, ast.ListComp(node.args[0].elt, node.args[0].generators)))
-        )
-        start = at(node, ast.Constant(0))
-        if len(node.args) == 1:
-            return at(node, ast.Subscript(items, start, ast.Load()))
-        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [start]))
-        found = at(node, ast.Subscript(load(node, "items"), at(node, ast.Constant(0)), ast.Load()))
-        return at(node, ast.IfExp(is_some, found, node.args[1]))
-    given = node.args[0] if len(node.args) == 1 and not node.keywords else None
+def _next(node: ast.Call) -> ast.expr:
+    """Return ``next(iter(x))``, with a default or without; anything else stays, and is refused."""
+    given = node.args[0] if node.args and len(node.args) < 3 and not node.keywords else None
     is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
     if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:
         return node
-    return at(node, ast.Subscript(call(node, "list", given.args[0]), at(node, ast.Constant(0)), ast.Load()))
+    return first_of(node, call(node, "list", given.args[0]))
+
+
+def first_of(node: ast.Call, items: ast.expr) -> ast.expr:
+    """Return ``next`` of what is the list of all that comes."""
+    function = lists.first if len(node.args) == 1 else lists.first_or
+    return call(node, constant(function), items, *node.args[1:])
 
 
 def is_looped(node: ast.expr) -> bool:
@@ -113,7 +106,7 @@ def comprehension_of(
     return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
 
 
-def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.expr:
+def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.ListComp:
     """Return ``map`` or ``filter`` as a comprehension."""
     function, items = node.args
     found = comprehension_of(node, function, items, stands_for)
@@ -127,4 +120,4 @@ def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) 
     return found
 
 
-MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _first}
+MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _next}

@@ -24,6 +24,7 @@ _PURE = frozenset(
         "format",
         "join",
         "order",
+        "concatenate",
         "rounded",
     )
 )

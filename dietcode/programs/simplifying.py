@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import collections
+import inspect
 from types import ModuleType
 from typing import TypeGuard
 
 from dietcode.programs import dictionaries, lists, orders, sets
 from dietcode.programs.cells import with_caches, with_cells
 from dietcode.programs.exceptions import is_exception_class
-from dietcode.programs.generators import as_list, without_yield
+from dietcode.programs.generators import as_list, has_yield, mark_whole, without_yield
+from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
     LOOPED,
     MADE,
     comprehension_of,
+    first_of,
     is_looped,
     mapped,
     renamed,
@@ -39,7 +42,6 @@ from dietcode.programs.statements import (
 
 _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
 _FAR = 2**62  # behind the end of any list
-_LAZY = ("any", "all")  # which stop early
 _BY_KEYS = {"sorted": orders.ordered_by, "min": orders.smallest_by, "max": orders.largest_by}
 
 
@@ -72,6 +74,8 @@ class _Simplification(ast.NodeTransformer):
     def __init__(self, outside: Outside, own: set[str], tree: ast.FunctionDef) -> None:
         self._outside, self._tree = outside, tree
         self._own = own  # names that the function, or one within it, gives to something
+        inner = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+        self._generators = {one.name for one in inner if has_yield(one)}
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         node.comparators = [
@@ -119,11 +123,16 @@ class _Simplification(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
         begun = parent_method(node, self._tree, self._outside)
+        if word in lists.LAZY and node.args:
+            begun = self._lazy(node, word) or begun
         if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
             begun = mapped(node, word, self._stands_for)
         if begun is not None:
             made: ast.AST = self.visit(begun)
             return made
+        if word in (*_WHOLE, "set", "dict") and word not in ("any", "all"):
+            for one in node.args[:1]:
+                mark_whole(one)
         if word in LOOPED:
             node.args = [as_list(one) for one in node.args]
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
@@ -132,6 +141,8 @@ class _Simplification(ast.NodeTransformer):
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
         if isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+            for one in node.args:
+                mark_whole(one)
             node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
@@ -147,6 +158,21 @@ class _Simplification(ast.NodeTransformer):
         if word in MADE:
             return MADE[word](node)
         return self._of_whole(node, word)
+
+    def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
+        """Return ``any``, ``all`` or ``next`` of a generator as what stops early; None for all else."""
+        own = as_generator(node.args[0], self._stands_for)
+        if own is not None and len(node.args) <= 1 + (word == "next") and not node.keywords:
+            given = renamed(at(own, ast.ListComp(own.elt, own.generators)))
+            return call(node, constant(lists.LAZY[word]), given, *node.args[1:])
+        is_of_generator = isinstance(node.args[0], ast.Call) and self._is_generator(node.args[0].func)
+        return first_of(node, node.args[0]) if word == "next" and is_of_generator else None
+
+    def _is_generator(self, node: ast.expr) -> bool:
+        """Whether an expression is a function that yields."""
+        if isinstance(node, ast.Name) and node.id in self._own:
+            return node.id in self._generators
+        return inspect.isgeneratorfunction(self._stands_for(node))
 
     def _all_of_calls(self, node: ast.expr) -> ast.AST:
         found: ast.AST = self.generic_visit(node)
@@ -168,8 +194,6 @@ class _Simplification(ast.NodeTransformer):
         is_only = len(node.args) == 1 or word == "sum"
         if is_only and isinstance(given, ast.GeneratorExp):
             node.args[0] = renamed(at(given, ast.ListComp(given.elt, given.generators)))
-            if word in _LAZY:
-                return call(node, constant(lists.LAZY[word]), node.args[0])
         elif is_only and word != "list" and is_looped(given):
             node.args[0] = call(given, "list", given)
         if word == "sum" and len(node.args) == 2 and not node.keywords:
@@ -232,7 +256,9 @@ class _Simplification(ast.NodeTransformer):
         return self._all(body) if body is not None else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
-        node.iter = as_list(node.iter)
+        lazily = lazily_looped(node, self._stands_for)
+        if lazily is not None:
+            return self._all(lazily)
         return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
@@ -311,7 +337,7 @@ class _Simplification(ast.NodeTransformer):
         return call(node, constant(sets.made), rows)
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        self.generic_visit(node)
+        self.generic_visit(without_generators(node, self._stands_for))
         return renamed(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:

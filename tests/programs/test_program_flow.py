@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import functools
@@ -17,6 +18,7 @@ from program_runs import assert_same, compiled, form_of
 
 import dietcode
 from dietcode.errors import ModelError
+from dietcode.programs import roles
 from dietcode.programs.interpreter import InstanceError
 from dietcode.programs.modeling import model_of
 from dietcode.programs.ownership import Ownership
@@ -632,6 +634,19 @@ def test_what_comes_out_different_is_refused() -> None:
         ModelError, match=r"instance 0: compiled, the program gives 2, and not 1 as the function"
     ):
         model_of(dietcode.program(with_order_between), [7], "order")
+
+
+def test_advice_is_as_good_where_a_package_has_replaced_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray does, once it is used in a process."""
+
+    def safe_print(*args: Any) -> None:
+        raise AssertionError(args)
+
+    safe_print.__module__ = "ray.experimental.tqdm_ray"
+    monkeypatch.setattr(roles, "is_users", lambda function: function is not safe_print)
+    monkeypatch.setattr(builtins, "print", safe_print)
+    with pytest.raises(ModelError, match="calls 'print'; a program computes results"):
+        form_of(with_print, [1])
 
 
 @pytest.mark.parametrize("name", REFUSED)

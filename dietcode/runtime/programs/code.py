@@ -19,6 +19,7 @@ An instruction is one of
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
+    ["concatenate", d, a]                        the texts of a list, one behind the other
     ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
     ["rounded", d, a, b]                         a number, to so many digits behind the point
     ["throw", a]                                 an exception: a record, whose first field are its arguments
@@ -44,6 +45,7 @@ OPERATIONS = (
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
     *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
+    "concatenate",
 )
 UNARY = (
     "neg",
@@ -108,6 +110,7 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "format": (("register", "d"), ("register", "a"), ("text", "b")),
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
+    "concatenate": (("register", "d"), ("register", "a")),
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
@@ -145,7 +148,9 @@ class FunctionCode:
     @property
     def makes_texts(self) -> bool:
         """Whether it makes texts, or asks for their order."""
-        return any(OPERATIONS[one[0]] in ("format", "join", "order") for one in self.instructions)
+        return any(
+            OPERATIONS[one[0]] in ("format", "join", "order", "concatenate") for one in self.instructions
+        )
 
     @property
     def integers(self) -> list[int]:

@@ -314,6 +314,11 @@ def find(items: Sequence[Any], key: Any) -> int:
     return next((at for at, own in enumerate(items) if own == key), -1)
 
 
+def concatenated(texts: Sequence[str]) -> str:
+    """Return texts, one behind the other."""
+    return "".join(texts)
+
+
 def plain_value(value: Any) -> bool | int | float | str | None:
     """Return what a scalar of NumPy's, or a number or text of a class of its own, is; None for all else.
 
