@@ -226,11 +226,10 @@ class CallLowering(ExpressionLowering):
         args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
-        if function is find or (function is round and len(args) == 2):
-            is_found = function is find
-            return self.code.emit("binary", args, "find") if is_found else self.code.emit("rounded", args)
-        if function is concatenated:
-            return self.code.emit("concatenate", args)
+        of_own = {find: ("binary", "find"), concatenated: ("concatenate",)}
+        if function in of_own or (function is round and len(args) == 2):
+            word, *rest = of_own.get(function, ("rounded",))
+            return self.code.emit(word, args, *rest)
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))

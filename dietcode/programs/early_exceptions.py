@@ -24,7 +24,7 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class _Throwing:
-    """What an instruction throws: exceptions of some classes, or what a function does, or what came before."""
+    """What an instruction throws: of some classes, or what a function throws, or what came before."""
 
     classes: Sequence[type]
     callee: int | None

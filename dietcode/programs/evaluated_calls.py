@@ -7,11 +7,12 @@ import collections
 import contextlib
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, orders, sets, stacked, statements
+from dietcode.programs import dictionaries, iterators, lists, orders, sets, stacked, statements
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
@@ -22,7 +23,9 @@ from dietcode.programs.evaluated_arguments import ArgumentEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
+from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
@@ -52,7 +55,6 @@ _ADVICE = {
     "deepcopy": "write out what is copied",
     "partial": "write a function by def",
     "repr": "write str, or an f-string",
-    "iter": "go over the list itself, or by positions",
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
@@ -117,6 +119,9 @@ class CallEvaluation(ArgumentEvaluation):
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
             (lists.LAZY["next"], self._next),
+            (next, self._following),
+            (iter, self._iterator),
+            (itertools.count, self._counting),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:
@@ -155,6 +160,55 @@ class CallEvaluation(ArgumentEvaluation):
         self._set_role(node, "listed")
         return list(self._items(node.args[0]))
 
+    def _iterator(self, node: ast.Call) -> Any:
+        """Make an iterator of a list; one that is given stays as it is."""
+        value = self._value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+        if isinstance(value, ListIterator | NumberIterator):
+            self._set_role(node, "written").value = node.args[0]
+            return value
+        if not isinstance(value, list | tuple | Dictionary) or hasattr(value, "_fields"):
+            raise self._refuse(node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple or a dict")
+        return self._library(node, ListsCall(iterators.made, ((node.args[0], value),)))
+
+    def _counting(self, node: ast.Call) -> Any:
+        """Make an iterator of all numbers from one on."""
+        named = {str(one.arg): one.value for one in node.keywords}
+        zero, one = (
+            self._source.chains.setdefault((node, 5 + k), statements.at(node, ast.Constant(k)))
+            for k in (0, 1)
+        )
+        given = [*node.args, *[zero, one][len(node.args) :]] if not named else []
+        if len(given) != 2:
+            raise self._refuse(node, "this count; allowed: count(), count(first), count(first, step)")
+        pairs = tuple((own, self._value(own)) for own in given)
+        return self._library(node, ListsCall(iterators.numbers, pairs))
+
+    def _following(self, node: ast.Call) -> Any:
+        """Return ``next`` of an iterator that the program has made."""
+        own = self._value(node.args[0]) if node.args and not node.keywords else None
+        if isinstance(own, ListIterator) and len(node.args) == 2:
+            pairs = (node.args[0], own), (node.args[1], self._value(node.args[1]))
+            return self._library(node, ListsCall(iterators.following_or, pairs))
+        is_of_list = isinstance(own, ListIterator)
+        if not isinstance(own, ListIterator | NumberIterator) or len(node.args) != 1:
+            raise self._refuse(
+                node, f"next of {words(kind_of(own))}; allowed: of iter(items), itertools.count and generators"
+            )
+        function = iterators.following if is_of_list else iterators.following_number
+        return self._library(node, ListsCall(function, ((node.args[0], own),)))
+
+    def _with_rest(self, node: ast.Call, args: list[Any]) -> ast.Call:
+        """Return a call that is given lists of what is left in iterators."""
+        key = (node, 4)
+        if key not in self._source.chains:
+            whole = [
+                statements.call(one, "list", one) if isinstance(value, ListIterator) else one
+                for one, value in zip(node.args, args, strict=True)
+            ]
+            self._source.chains[key] = statements.at(node, ast.Call(node.func, whole, node.keywords))
+        found: ast.Call = self._source.chains[key]
+        return found
+
     def _of_constant(self, node: ast.Call, function: Any) -> Any:
         """Evaluate a method of a list, dict or set of the file's."""
         if isinstance(function.__self__, dict) and function.__name__ == "get":
@@ -186,6 +240,13 @@ class CallEvaluation(ArgumentEvaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if any(isinstance(one, ListIterator) for one in args):
+            if function is list and len(args) == 1:
+                return self._library(node, ListsCall(iterators.rest, ((node.args[0], args[0]),)))
+            is_own = isinstance(function, NestedFunction) or (is_users(function) and not is_library(function))
+            if not is_own and not (isinstance(function, type) and is_users(function)):
+                self._set_role(node, "written").value = written = self._with_rest(node, args)
+                return self._value(written)
         if function is dictionaries.of_given:
             function = dictionaries.copied if isinstance(args[0], Dictionary) else dictionaries.made
         if is_library(function) and not is_of_library(self._source):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from dietcode.programs import iterators
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.exceptions import SampleError
+from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.statements import at
@@ -22,7 +24,7 @@ class LoopEvaluation(ItemEvaluation):
     """Expressions of a function, loops among them."""
 
     def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
-        for one in self._items(iterable):
+        for one in self._items(iterable, is_alone=True):
             self._store(target, one)
             found = body()
             if found is BREAK:
@@ -31,8 +33,8 @@ class LoopEvaluation(ItemEvaluation):
                 return found
         return NEXT
 
-    def _items(self, node: ast.expr) -> Any:
-        """Return what a loop goes over."""
+    def _items(self, node: ast.expr, is_alone: bool = False) -> Any:
+        """Return what a loop goes over, alone or beside other things."""
         self._site(node)  # it is reached
         function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function in LOOPED:
@@ -51,6 +53,11 @@ class LoopEvaluation(ItemEvaluation):
         value = self._value(node, is_view=True)
         if isinstance(value, Dictionary):
             return list(value)
+        if isinstance(value, ListIterator | NumberIterator):
+            if not is_alone:
+                what = f"an {type(value).__name__} in zip, enumerate or reversed"
+                raise self._refuse(node, f"{what}; write a loop with next, or list of it")
+            return _taken_from(value)
         if isinstance(value, MemberSet):
             raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
         if not isinstance(value, list | tuple):
@@ -128,6 +135,15 @@ class LoopEvaluation(ItemEvaluation):
             refusal = self._refuse(node, "a sample has nothing that comes next; give next a default")
             raise SampleError(refusal, StopIteration())
         return (found or default)[0]
+
+
+def _taken_from(own: ListIterator | NumberIterator) -> Iterator[Any]:
+    """Go over an iterator of a program's: what the loop's body takes of it does not come again."""
+    if isinstance(own, NumberIterator):
+        while True:
+            yield iterators.following_number(own)
+    while own.place < len(own.iterated):
+        yield iterators.following(own)
 
 
 def chain_of_truths(items: ast.List, stops: bool) -> ast.expr:

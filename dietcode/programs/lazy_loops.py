@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 
 from dietcode.programs.generators import as_list
-from dietcode.programs.made_lists import mapped, renamed
+from dietcode.programs.made_lists import is_mapped, mapped, renamed
 from dietcode.programs.statements import Left, assigned, at, load, name_of
 
 _StandsFor = Callable[[ast.expr], object]
@@ -21,10 +21,9 @@ def as_generator(node: ast.expr, stands_for: _StandsFor) -> ast.GeneratorExp | N
     if isinstance(node, ast.GeneratorExp):
         return node
     word = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-    if word not in ("map", "filter") or not isinstance(node, ast.Call):
+    if not is_mapped(node, word):
         return None
-    if len(node.args) != 2 or node.keywords:
-        return None
+    assert isinstance(node, ast.Call)  # as `is_mapped` says
     made = mapped(node, word, stands_for)
     return at(node, ast.GeneratorExp(made.elt, made.generators))
 

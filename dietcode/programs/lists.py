@@ -38,14 +38,14 @@ def product(items: Sequence[Any]) -> Any:
     return found
 
 
-def accumulated(items: Sequence[Any]) -> list[Any]:
-    """Return ``list(itertools.accumulate(items))``."""
+def grouped(items: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
+    """Return ``[(key, list(group)) for key, group in itertools.groupby(items, key)]``."""
     found: list[Any] = []
-    for one in items:
-        if len(found) == 0:
-            found.append(one)
+    for at in range(len(items)):
+        if len(found) == 0 or keys[at] != found[-1][0]:
+            found.append((keys[at], [items[at]]))
         else:
-            found.append(found[-1] + one)
+            found[-1][1].append(items[at])
     return found
 
 

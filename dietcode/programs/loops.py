@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
 from dietcode.programs.generators import is_generator
+from dietcode.programs.iterators import ITERATOR, NUMBERS
 from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.workload.text import one_line
@@ -182,6 +183,10 @@ def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], m
 def _loop(
     lowering: FunctionWriter, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
 ) -> None:
+    kinds = lowering.site(iterable).kinds
+    if kinds & {ITERATOR, NUMBERS}:
+        _over_iterator(lowering, target, lowering.value(iterable), ITERATOR in kinds, body, mark)
+        return
     start, stop, step, item = _rounds(lowering, iterable, f"{mark} {len(lowering.loops)}")
 
     def run(at: Value) -> None:
@@ -189,6 +194,39 @@ def _loop(
         body()
 
     _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run)
+
+
+def _over_iterator(
+    lowering: FunctionWriter,
+    target: ast.expr,
+    iterator: Value,
+    is_of_list: bool,
+    body: Callable[[], None],
+    mark: str,
+) -> None:
+    """Write a loop over an iterator, of which the body may take items too."""
+    code, name = lowering.code, f" iterator {mark} {len(lowering.loops)}"
+    code.write(name, iterator)
+    again, end = Label(), Label()
+    code.label(again)
+    own = code.read(name)
+    word, step = "place", KnownValue(1)
+    if is_of_list:
+        place, items = code.emit("field", (own,), "place"), code.emit("field", (own,), "iterated")
+        inside = code.emit("binary", (place, code.emit("len", (items,))), "<")
+        code.jump_unless(inside, end)
+        found: Value = code.item(items, place)
+    else:
+        word = "number"
+        found = place = code.emit("field", (own,), word)
+        step = code.emit("field", (own,), "step")
+    code.emit("setfield", (own, code.emit("binary", (place, step), "+")), word, writes=0)
+    lowering.loops.append((again, end))
+    lowering.store(target, found)
+    body()
+    lowering.loops.pop()
+    code.jump(again)
+    code.label(end)
 
 
 def _counted(
@@ -226,10 +264,10 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
         args = [lowering.value(one) for one in node.args]
         start, stop = (KnownValue(0), args[0]) if len(args) == 1 else (args[0], args[1])
         step = args[2] if len(args) > 2 else KnownValue(1)
-        if not isinstance(step, KnownValue) or not step.value:
-            raise lowering.refuse(
-                node, "a range with a step that depends on the instance; allowed: a constant"
-            )
+        if not isinstance(step, KnownValue):
+            return _stepped(lowering, start, stop, step, mark)
+        if not step.value:
+            raise lowering.refuse(node, "a range in steps of 0; allowed: any other number")
         return start, stop, step, lambda at: at
     if isinstance(node, ast.Call) and function in (enumerate, zip):
         parts = [
@@ -269,6 +307,27 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
     code.write(name, value)
     stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
     return KnownValue(0), stop, KnownValue(1), lambda at: code.item(code.read(name), at)
+
+
+def _stepped(
+    lowering: FunctionWriter, start: Value, stop: Value, step: Value, mark: str
+) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of a range whose step depends on the instance: -((start - stop) // step) of them."""
+    code, good = lowering.code, Label()
+    names = [f" {word} {mark}" for word in ("start of", "stop of", "step of")]
+    for name, value in zip(names, (start, stop, step), strict=True):
+        code.write(name, value)
+    code.jump_unless(code.emit("binary", (code.read(names[2]), KnownValue(0)), "=="), good)
+    lowering.throw(ValueError, "range() arg 3 must not be zero")
+    code.label(good)
+    first, last, by = map(code.read, names)
+    whole = code.emit("binary", (code.emit("binary", (first, last), "-"), by), "//")
+
+    def item(at: Value) -> Value:
+        steps = code.emit("binary", (at, code.read(names[2])), "*")
+        return code.emit("binary", (code.read(names[0]), steps), "+")
+
+    return KnownValue(0), code.emit("unary", (whole,), "neg"), KnownValue(1), item
 
 
 def _from_zero(

@@ -19,6 +19,7 @@ from dietcode.programs.made_lists import (
     comprehension_of,
     first_of,
     is_looped,
+    is_mapped,
     mapped,
     renamed,
     with_pairs,
@@ -76,6 +77,7 @@ class _Simplification(ast.NodeTransformer):
         self._own = own  # names that the function, or one within it, gives to something
         inner = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
         self._generators = {one.name for one in inner if has_yield(one)}
+        self._asked = {own for one in ast.walk(tree) if (own := _asked_next(one))}
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         node.comparators = [
@@ -122,28 +124,16 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
-        begun = parent_method(node, self._tree, self._outside)
-        if word in lists.LAZY and node.args:
-            begun = self._lazy(node, word) or begun
-        if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
-            begun = mapped(node, word, self._stands_for)
+        begun = self._begun(node, word)
         if begun is not None:
             made: ast.AST = self.visit(begun)
             return made
-        if word in (*_WHOLE, "set", "dict") and word not in ("any", "all"):
-            for one in node.args[:1]:
-                mark_whole(one)
-        if word in LOOPED:
-            node.args = [as_list(one) for one in node.args]
+        self._note_generators(node, word)
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             given = node.args[0].value
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "join":
-            for one in node.args:
-                mark_whole(one)
-            node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
             node.args = [as_list(node.args[0])]
@@ -155,9 +145,23 @@ class _Simplification(ast.NodeTransformer):
         if known is not None:
             again: ast.AST = self.visit(known)
             return again
-        if word in MADE:
-            return MADE[word](node)
-        return self._of_whole(node, word)
+        return MADE[word](node) if word in MADE else self._of_whole(node, word)
+
+    def _begun(self, node: ast.Call, word: str) -> ast.expr | None:
+        """Return what a call is, before its arguments are simplified; None where it stays."""
+        found = self._lazy(node, word) if word in lists.LAZY and node.args else None
+        if is_mapped(node, word):
+            found = mapped(node, word, self._stands_for)
+        return found or parent_method(node, self._tree, self._outside)
+
+    def _note_generators(self, node: ast.Call, word: str) -> None:
+        """Write generators that a call is given as lists, and note where all items are there first."""
+        is_join = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+        if is_join or (word in (*_WHOLE, "set", "dict") and word not in lists.LAZY):
+            for one in node.args[:1]:
+                mark_whole(one)
+        if is_join or word in LOOPED:
+            node.args = [as_list(one) for one in node.args]
 
     def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
         """Return ``any``, ``all`` or ``next`` of a generator as what stops early; None for all else."""
@@ -272,8 +276,18 @@ class _Simplification(ast.NodeTransformer):
             body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
             made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
             return made
+        if isinstance(target, ast.Name) and not others:
+            node.value = self._kept(node.value, target.id)
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
+
+    def _kept(self, value: ast.expr, name: str) -> ast.expr:
+        """Return a generator that a variable keeps as an iterator: what was taken of it does not come again."""
+        own = as_generator(value, self._stands_for)
+        if own is not None:
+            return call(value, "iter", as_list(own))
+        is_of_generator = isinstance(value, ast.Call) and self._is_generator(value.func)
+        return call(value, "iter", value) if is_of_generator and name in self._asked else value
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt]:
         found: list[ast.stmt] = []
@@ -311,17 +325,36 @@ class _Simplification(ast.NodeTransformer):
                 found = with_pairs(node, found, rows)
                 rows = []
             if value is not None:
-                found = call(node, constant(dictionaries.united), found, value)
+                found = self._with_dict(node, found, value)
         assert found is not None  # the last one begins a dict
         return found
 
+    def _with_dict(self, node: ast.Dict, found: ast.expr, value: ast.expr) -> ast.expr:
+        """Return a dict that gets what another one has, too; of a constant one, item by item."""
+        known = self._stands_for(value)
+        if not isinstance(known, dict):
+            return call(node, constant(dictionaries.united), found, value)
+        rows: list[ast.expr] = [
+            at(value, ast.Tuple([at(value, ast.Constant(one)), at(value, _item_of(value, one))], ast.Load()))
+            for one in known
+        ]
+        return with_pairs(node, found, rows)
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        """``[*range(n)]`` -> ``[*list(range(n))]``."""
+        for one in node.elts:
+            if isinstance(one, ast.Starred):
+                own = as_list(one.value)
+                one.value = call(own, "list", own) if is_looped(own) else own
+        return self.generic_visit(node)
+
     def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
         """``(*a, b)`` -> ``tuple([*a, b])``."""
-        self.generic_visit(node)
         has_stars = any(isinstance(one, ast.Starred) for one in node.elts)
         if not has_stars or not isinstance(node.ctx, ast.Load):
-            return node
-        return call(node, "tuple", at(node, ast.List(node.elts, ast.Load())))
+            return self.generic_visit(node)
+        made: ast.expr = self.visit(at(node, ast.List(node.elts, ast.Load())))
+        return call(node, "tuple", made)
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
         pair = at(node, ast.Tuple([node.key, node.value], ast.Load()))
@@ -384,3 +417,14 @@ def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]
 def _is_known(node: ast.expr) -> TypeGuard[ast.Set]:
     """Whether an expression is a set of numbers and texts in the text."""
     return isinstance(node, ast.Set) and all(isinstance(one, ast.Constant) for one in node.elts)
+
+
+def _item_of(node: ast.expr, key: object) -> ast.expr:
+    return ast.Subscript(node, at(node, ast.Constant(key)), ast.Load())
+
+
+def _asked_next(node: ast.AST) -> str:
+    """Return the variable of which ``next`` is asked; empty for anything else."""
+    is_next = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+    given = node.args[0] if isinstance(node, ast.Call) and is_next and node.args else None
+    return given.id if isinstance(given, ast.Name) else ""

@@ -34,14 +34,8 @@ def grown(given: tuple[int, list[str]]) -> Any:
     for at in range(count):
         text += f"{at},"
         other = other + words[at % len(words)]
-    return (
-        text,
-        other,
-        ", ".join(words),
-        "".join(words),
-        words[0] + ", ".join(words * 2),
-        text + other == other,
-    )
+    whole = words[0] + ", ".join(words * 2)
+    return text, other, ", ".join(words), "".join(words), whole, text + other == other
 
 
 def branched(words: list[str]) -> list[str]:
@@ -135,7 +129,7 @@ def ordered(given: tuple[str, Any]) -> bool:
         (joined, ["a", "b"], ["a", 1], "int in a list that becomes a text; allowed: texts"),
         (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f or e, float by f or e"),
         (as_text, 1, [1], "list as a text; allowed: numbers, bools, texts and None"),
-        (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to a whole"),
+        (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to int"),
         (ordered, ("a", "b"), ("a", 1), "str before or behind int; allowed: two texts"),
     ],
 )
