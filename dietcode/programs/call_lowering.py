@@ -16,14 +16,14 @@ from dietcode.programs.expressions import ExpressionLowering
 from dietcode.programs.generators import is_whole
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.loops import lower_lazily, lower_listed, lower_map, lower_next
-from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
+from dietcode.programs.roles import BUILTINS, LIST_METHODS, OF_TEXTS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
 from dietcode.programs.trying import UNREACHED
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
-from dietcode.runtime.programs.instances import concatenated, find
+from dietcode.runtime.programs.instances import find
 
 _OF_ONE_AXIS = "allowed: of one axis; of weights, outside of the program's functions"
 
@@ -226,7 +226,7 @@ class CallLowering(ExpressionLowering):
         args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
-        of_own = {find: ("binary", "find"), concatenated: ("concatenate",)}
+        of_own = {find: ("binary", "find")} | {own: (word,) for own, word in OF_TEXTS.items()}
         if function in of_own or (function is round and len(args) == 2):
             word, *rest = of_own.get(function, ("rounded",))
             return self.code.emit(word, args, *rest)

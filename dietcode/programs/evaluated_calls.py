@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, iterators, lists, orders, sets, stacked, statements
+from dietcode.programs import dictionaries, iterators, lists, orders, sets, stacked, statements, texts
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
@@ -26,7 +26,7 @@ from dietcode.programs.exceptions import SampleError
 from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.nested_functions import NestedFunction
-from dietcode.programs.roles import is_users, is_users_module, role_of_call
+from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import is_tensor
@@ -197,13 +197,22 @@ class CallEvaluation(ArgumentEvaluation):
         function = iterators.following if is_of_list else iterators.following_number
         return self._library(node, ListsCall(function, ((node.args[0], own),)))
 
-    def _with_rest(self, node: ast.Call, args: list[Any]) -> ast.Call:
-        """Return a call that is given lists of what is left in iterators."""
+    def _with_lists(self, node: ast.Call, function: Any, args: list[Any]) -> ast.Call | None:
+        """Return a call with lists in the place of iterators and texts whose items it takes; None for others."""
+        is_own = isinstance(function, NestedFunction) or (is_users(function) and not is_library(function))
+        is_of_items = function in (sorted, tuple, sets.made)
+        taken = [
+            (isinstance(one, ListIterator) and not is_own and function is not list)
+            or (type(one) is str and is_of_items)
+            for one in args
+        ]
+        if not any(taken) or is_of_library(self._source):
+            return None
         key = (node, 4)
         if key not in self._source.chains:
             whole = [
-                statements.call(one, "list", one) if isinstance(value, ListIterator) else one
-                for one, value in zip(node.args, args, strict=True)
+                statements.call(one, "list", one) if is_taken else one
+                for one, is_taken in zip(node.args, taken, strict=True)
             ]
             self._source.chains[key] = statements.at(node, ast.Call(node.func, whole, node.keywords))
         found: ast.Call = self._source.chains[key]
@@ -240,13 +249,15 @@ class CallEvaluation(ArgumentEvaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        if any(isinstance(one, ListIterator) for one in args):
-            if function is list and len(args) == 1:
-                return self._library(node, ListsCall(iterators.rest, ((node.args[0], args[0]),)))
-            is_own = isinstance(function, NestedFunction) or (is_users(function) and not is_library(function))
-            if not is_own and not (isinstance(function, type) and is_users(function)):
-                self._set_role(node, "written").value = written = self._with_rest(node, args)
-                return self._value(written)
+        written = self._with_lists(node, function, args)
+        if written is not None:
+            self._set_role(node, "written").value = written
+            return self._value(written)
+        if function is list and len(args) == 1 and isinstance(args[0], ListIterator):
+            return self._library(node, ListsCall(iterators.rest, ((node.args[0], args[0]),)))
+        of_text = texts.FUNCTIONS.get(function) if len(args) == 1 and type(args[0]) is str else None
+        if of_text is not None and not named:
+            return self._library(node, ListsCall(of_text, ((node.args[0], args[0]),)))
         if function is dictionaries.of_given:
             function = dictionaries.copied if isinstance(args[0], Dictionary) else dictionaries.made
         if is_library(function) and not is_of_library(self._source):
@@ -290,6 +301,11 @@ class CallEvaluation(ArgumentEvaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
+            if call.function.__module__ == texts.__name__:
+                rows = iter([*texts.REHEARSED, *texts.REHEARSED])
+                self._rehearse(
+                    call.function, [next(rows) if isinstance(one, str) else one for one in given], statics
+                )
             if changes and isinstance(given[0], list) and given[0]:
                 self._rehearse(call.function, list(map(_longer_list, given)), statics)
             elif any(isinstance(one, StackedRows) for one in given) and call.function not in orders.BY_KEYS:
@@ -335,7 +351,7 @@ class CallEvaluation(ArgumentEvaluation):
             )
         if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
             raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
-        if role == "builtin" and function not in (bool, find) and any(isinstance(one, str) for one in args):
+        if role == "builtin" and function not in (bool, find, *OF_TEXTS) and any(isinstance(one, str) for one in args):
             raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
         if function is find and not dictionaries.is_key(args[1]):
             is_object = is_record_kind(kind_of(args[1]))

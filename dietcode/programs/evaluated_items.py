@@ -9,7 +9,7 @@ import operator
 from abc import abstractmethod
 from typing import Any
 
-from dietcode.programs import dictionaries, lists, stacked
+from dietcode.programs import dictionaries, lists, stacked, texts
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.enums import read_of_member
@@ -26,6 +26,7 @@ from dietcode.programs.sites import named
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, row_function
+from dietcode.programs.statements import at as placed
 
 
 class ItemEvaluation(Evaluation):
@@ -37,6 +38,8 @@ class ItemEvaluation(Evaluation):
         if items and not isinstance(node.slice, ast.Slice):
             is_plain = are_scalars(items.values())
             return self._item_of(node, items) if is_plain else self._chosen(node, node, base)
+        if isinstance(base, str):
+            return self._of_text(node, base)
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
             return self._cut(node.slice, base) if node.slice.step is None else self._stepped(node, base)
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
@@ -123,6 +126,19 @@ class ItemEvaluation(Evaluation):
         self._set_role(node, "chosen").value = chain
         self._values[chain.position] = chain.positions[wanted]
         return self._value(chain.body)
+
+    def _of_text(self, node: ast.Subscript, base: str) -> Any:
+        """Return a character of a text, or a part of it."""
+        own = node.slice
+        if not isinstance(own, ast.Slice):
+            return self._library(
+                node, ListsCall(texts.item, ((node.value, base), (own, self._value(own))))
+            )
+        none = self._source.chains.setdefault((node, 3), placed(node, ast.Constant(None)))
+        ends = [one or none for one in (own.lower, own.upper)]
+        pairs = [(one, self._value(one)) for one in (*ends, *([own.step] if own.step else []))]
+        function = texts.stepped if own.step else texts.cut
+        return self._library(node, ListsCall(function, ((node.value, base), *pairs)))
 
     def _stepped(self, node: ast.Subscript, base: Any) -> Any:
         own = node.slice

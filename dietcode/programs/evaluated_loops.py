@@ -60,12 +60,13 @@ class LoopEvaluation(ItemEvaluation):
             return _taken_from(value)
         if isinstance(value, MemberSet):
             raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
+        if isinstance(value, str):
+            return list(value)
         if not isinstance(value, list | tuple):
             allowed = (
-                "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
+                "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them; modules of a constant list"
             )
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
-            rows = "; give a list of its characters, or of its words" if isinstance(value, str) else rows
             raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
         return value
 

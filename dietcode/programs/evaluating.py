@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import dictionaries, lists, sets, texts
 from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.exceptions import NOTICED, SampleError
@@ -151,6 +151,8 @@ class Evaluation(ABC):
             if isinstance(right, Dictionary | MemberSet):
                 has = dictionaries.has if isinstance(right, Dictionary) else sets.has
                 return self._of_dict(node, has, (sides[0], left), (sides[1], right))
+            if isinstance(right, str):
+                return self._of_dict(node, texts.contains, (sides[0], left), (sides[1], right))
             if not isinstance(right, list | tuple):
                 raise self._refuse(
                     node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, dicts and sets"
@@ -204,6 +206,9 @@ class Evaluation(ABC):
             pairs = list(zip(nodes, operands, strict=True))
             own = pairs if isinstance(operands[0], list) else pairs[::-1]
             return self._library(node, ListsCall(lists.repeated, tuple(own)))
+        if function is operator.mul and any(isinstance(one, str) for one in operands):
+            pairs = sorted(zip(nodes, operands, strict=True), key=lambda pair: not isinstance(pair[1], str))
+            return self._library(node, ListsCall(texts.repeated, tuple(pairs)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
             is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
             if not is_known:

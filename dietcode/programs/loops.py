@@ -301,7 +301,12 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
             raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
         return code.emit("binary", (stop, KnownValue(1)), "-"), KnownValue(-1), KnownValue(-1), item
     value = lowering.items(node)
-    if DICT in lowering.site(node).kinds:  # whose keys may be others in the loop
+    kinds = lowering.site(node).kinds
+    if "text" in kinds:
+        if len(kinds) > 1:
+            raise lowering.refuse(node, "goes over a text in one sample and over something else in another")
+        value = code.emit("characters", (value,))
+    if DICT in kinds:  # whose keys may be others in the loop
         value = code.emit("as", (value,), "list")
     name = f" over {mark}"
     code.write(name, value)

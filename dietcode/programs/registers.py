@@ -25,6 +25,9 @@ _PURE = frozenset(
         "join",
         "order",
         "concatenate",
+        "characters",
+        "parsed",
+        "ordinal",
         "rounded",
     )
 )

@@ -364,6 +364,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         failure.b = wrong;
         break;
       }
+      case I_CHARACTERS: case I_PARSED: case I_ORDINAL:
+        failure.b = r[i->a].kind;
+        problem = take_apart(w, i->op, &r[i->a], &r[i->d]);
+        break;
       case I_CONCATENATE: {
         int32_t wrong;
         problem = join_items(w, &r[i->a], &wrong, &r[i->d]);

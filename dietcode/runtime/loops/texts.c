@@ -298,3 +298,88 @@ FailureKind join_items(Workplace *w, const Value *list, int32_t *wrong, Value *o
   if (list->kind != V_LIST && list->kind != V_TUPLE) return F_KINDS;
   return join(w, &(Parts){list->object->items, NULL, list->object->length}, wrong, out);
 }
+
+/* ---- Texts that are taken apart ---- */
+
+static int64_t length_of_character(unsigned char first) { return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4; }
+
+static FailureKind list_characters(Workplace *w, const Text *text, Value *out) {
+  const char *bytes = text->bytes;
+  int64_t left = text->length, count = 0;
+  for (int64_t i = 0; i < left; i += length_of_character((unsigned char)bytes[i])) count++;
+  Object *list = new_object(w, count, 0);
+  if (!list) return FINE;
+  for (int64_t k = 0; k < count; k++) {
+    int64_t own = length_of_character((unsigned char)*bytes);
+    if (own > left) own = left;
+    int64_t number = keep_text(w, (Text){.bytes = bytes, .length = own, .hash = hash_on(NO_HASH, bytes, own)}, own);
+    if (number < 0) return FINE;
+    list->items[k] = (Value){.kind = V_TEXT, .i = number};
+    bytes += own, left -= own;
+  }
+  *out = (Value){.kind = V_LIST, .object = list};
+  return FINE;
+}
+
+static FailureKind find_ordinal(const Text *text, Value *out) {
+  const unsigned char *bytes = (const unsigned char *)text->bytes;
+  if (!text->length || text->length != length_of_character(*bytes)) return F_KINDS;
+  static const int firsts[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+  int64_t number = *bytes & firsts[text->length];
+  for (int64_t i = 1; i < text->length; i++) number = number << 6 | (bytes[i] & 0x3f);
+  *out = (Value){.kind = V_INT, .i = number};
+  return FINE;
+}
+
+static int is_word(const char *text, const char *word) {
+  for (; *word; text++, word++)
+    if ((*text | 0x20) != *word) return 0;
+  return !*text;
+}
+
+static const char *digits_behind(const char *at) { return at + strspn(at, "0123456789"); }
+
+/* Whether a text is a float as Python writes it: digits with a point or without, an exponent; inf and nan. */
+static int is_float(const char *at) {
+  at += *at == '+' || *at == '-';
+  if (is_word(at, "inf") || is_word(at, "infinity") || is_word(at, "nan")) return 1;
+  const char *end = digits_behind(at);
+  int64_t count = end - at;
+  if (*end == '.') {
+    at = end + 1;
+    end = digits_behind(at);
+    count += end - at;
+  }
+  if (!count) return 0;
+  if (*end == 'e' || *end == 'E') {
+    at = end + 1;
+    at += *at == '+' || *at == '-';
+    end = digits_behind(at);
+    if (end == at) return 0;
+  }
+  return !*end;
+}
+
+static FailureKind parse(const Text *text, Value *out) {
+  static const char *spaces = " \t\n\r\f\v";
+  char copy[MOST_CHARS];
+  const char *at = text->bytes, *end = at + text->length;
+  while (at < end && strchr(spaces, *at)) at++;
+  while (at < end && strchr(spaces, end[-1])) end--;
+  *out = (Value){.kind = V_NONE};
+  if (end - at >= (int64_t)sizeof copy || memchr(at, 0, end - at)) return FINE;
+  memcpy(copy, at, end - at);
+  copy[end - at] = 0;
+  if (!is_float(copy)) return FINE;
+  locale_t before = begin_numbers();
+  *out = (Value){.kind = V_FLOAT, .f = strtod(copy, NULL)};
+  uselocale(before);
+  return FINE;
+}
+
+FailureKind take_apart(Workplace *w, int32_t op, const Value *given, Value *out) {
+  const Text *text = given->kind == V_TEXT ? text_of(w, given->i) : NULL;
+  if (!text) return F_KINDS;
+  const Text own = *text; /* which moves where others are added */
+  return op == I_CHARACTERS ? list_characters(w, &own, out) : op == I_ORDINAL ? find_ordinal(&own, out) : parse(&own, out);
+}

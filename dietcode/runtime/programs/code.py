@@ -19,7 +19,8 @@ An instruction is one of
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
-    ["concatenate", d, a]                        the texts of a list, one behind the other
+    ["concatenate", d, a]  ["characters", d, a]  the texts of a list, one behind the other; a text's characters
+    ["parsed", d, a]  ["ordinal", d, a]          the float that a text is, or None; the number of a character
     ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
     ["rounded", d, a, b]                         a number, to so many digits behind the point
     ["throw", a]                                 an exception: a record, whose first field are its arguments
@@ -45,7 +46,7 @@ OPERATIONS = (
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
     *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
-    "concatenate",
+    *("concatenate", "characters", "parsed", "ordinal"),
 )
 UNARY = (
     "neg",
@@ -73,6 +74,7 @@ RECORD_KINDS = 16  # the kind of a record is this and its number
 MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
 _WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool"), "sequence": tuple(SEQUENCES)}
 _CHANGING = {"put", "append", "pop", "setfield"}
+_OF_TEXTS = ("format", "join", "order", "concatenate", "characters", "parsed", "ordinal")
 _LAST = ("return", "jump", "raise", "throw")
 # What follows an operation, and the field of the machine's instruction that it goes to.
 _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -110,7 +112,7 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "format": (("register", "d"), ("register", "a"), ("text", "b")),
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
-    "concatenate": (("register", "d"), ("register", "a")),
+    **{one: (("register", "d"), ("register", "a")) for one in ("concatenate", "characters", "parsed", "ordinal")},
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
@@ -148,9 +150,7 @@ class FunctionCode:
     @property
     def makes_texts(self) -> bool:
         """Whether it makes texts, or asks for their order."""
-        return any(
-            OPERATIONS[one[0]] in ("format", "join", "order", "concatenate") for one in self.instructions
-        )
+        return any(OPERATIONS[one[0]] in _OF_TEXTS for one in self.instructions)
 
     @property
     def integers(self) -> list[int]:

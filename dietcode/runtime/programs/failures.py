@@ -86,6 +86,9 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
         "order": f"{_KINDS[b]} before or behind {_KINDS[c]}; allowed: two texts",
         "rounded": f"round of {_KINDS[b]} to {_KINDS[c]} digits; allowed: a number, to int digits",
         "concatenate": f"{_KINDS[b]} in a list that becomes a text; allowed: texts",
+        "characters": f"characters of {_KINDS[b]}; allowed: of str",
+        "parsed": f"a number written as {_KINDS[b]}; allowed: str",
+        "ordinal": f"ord of {_KINDS[b]}; allowed: of a str of one character",
         "join": f"{_KINDS[b]} as a text; allowed: numbers, bools, texts and None",
     }
     if operation in of_texts:
