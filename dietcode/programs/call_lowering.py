@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dietcode.programs import dictionaries, sets
+from dietcode.programs.applying import lower_applied, lower_function
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
@@ -316,6 +317,8 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "constant": lambda own, node, _: own.constant(node),
     "stack": lambda own, node, _: own._stacked(node),
     "lazy": lambda own, node, site: lower_lazily(own, node, bool(site.value)),
+    "applied": lambda own, node, _: lower_applied(own, node),
+    "function": lambda own, node, _: lower_function(own, node),
     "next": lambda own, node, _: lower_next(own, node),
     "map": lambda own, node, _: lower_map(own, node),
     "listed": lambda own, node, _: lower_listed(own, node),

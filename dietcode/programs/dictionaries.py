@@ -137,6 +137,17 @@ def counted(items: Sequence[Any]) -> Dictionary:
     return own
 
 
+def count_more(own: Dictionary, items: Sequence[Any]) -> None:
+    """Do ``own.update(items)`` of a Counter."""
+    for key in items:
+        at = find(own.dict_keys, key)
+        if at < 0:
+            own.dict_keys.append(key)
+            own.dict_values.append(1)
+        else:
+            own.dict_values[at] = own.dict_values[at] + 1
+
+
 def commonest(own: Dictionary, many: int) -> list[Any]:
     """Return ``own.most_common(many)`` of a Counter: equal ones as they came."""
     return all_by_number(own)[:many]
@@ -285,6 +296,7 @@ def pairs(own: Dictionary) -> list[Any]:
 OF_COUNTERS: dict[tuple[str, int], Callable[..., Any]] = {
     ("most_common", 0): all_by_number,
     ("most_common", 1): commonest,
+    ("update", 1): count_more,
 }
 VIEWS = {"keys": keys, "values": values, "items": pairs}
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are

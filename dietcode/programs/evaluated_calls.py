@@ -6,6 +6,7 @@ import ast
 import collections
 import contextlib
 import dataclasses
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
@@ -19,13 +20,13 @@ from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.enums import is_enum, member_of
-from dietcode.programs.evaluated_arguments import ArgumentEvaluation
+from dietcode.programs.evaluated_functions import FunctionEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
 from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction
+from dietcode.programs.nested_functions import NestedFunction, closure
 from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
@@ -53,7 +54,6 @@ _ADVICE = {
     "super": "name the class: Base.method(self, …)",
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
-    "partial": "write a function by def",
     "repr": "write str, or an f-string",
 }
 _OF_PACKAGES = {
@@ -69,7 +69,7 @@ _OF_TENSORS = {
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
-class CallEvaluation(ArgumentEvaluation):
+class CallEvaluation(FunctionEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
@@ -82,6 +82,8 @@ class CallEvaluation(ArgumentEvaluation):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
+        if isinstance(function, functools.partial):
+            return self._with_parts(node, function)
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str | list | dict | set):
             return self._method(node) if isinstance(owner, str) else self._of_constant(node, function)
@@ -122,6 +124,8 @@ class CallEvaluation(ArgumentEvaluation):
             (next, self._following),
             (iter, self._iterator),
             (itertools.count, self._counting),
+            (closure, self._closure),
+            (functools.partial, self._partial),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:

@@ -12,7 +12,6 @@ from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
@@ -40,13 +39,7 @@ class MethodEvaluation(ObjectEvaluation):
 
     def _method(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Attribute):
-            own = self._values.get(node.func.id) if isinstance(node.func, ast.Name) else None
-            if isinstance(own, NestedFunction):
-                advice = "give it what it needs as arguments, or make it a method"
-                raise self._refuse(node, f"calls a function that another one returned; {advice}")
-            raise self._refuse(
-                node, "calls what a value chooses; name the function, or write calls in an `if`"
-            )
+            return self._applied_value(node, self._value(node.func))
         base, name = self._value(node.func.value), node.func.attr
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
@@ -66,6 +59,10 @@ class MethodEvaluation(ObjectEvaluation):
         if is_record_kind(kind_of(base)):
             return self._method_of_record(node, base, args, named)
         return self._method_of_list(node, base, args, named)
+
+    @abstractmethod
+    def _applied_value(self, node: ast.Call, own: Any) -> Any:
+        """Call a function that is a value."""
 
     @abstractmethod
     def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
@@ -110,6 +107,8 @@ class MethodEvaluation(ObjectEvaluation):
         if name == "copy" and isinstance(base, Dictionary) and base.default is not None:
             raise self._refuse(node, "copies a defaultdict or a Counter; write dict(d), or make another one")
         function = methods.get((name, len(args))) if not named else None
+        if function is dictionaries.count_more and isinstance(args[0], Dictionary):
+            raise self._refuse(node, "updates a Counter by a dict; allowed: by a list of what is counted")
         if function is None:
             allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
             raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")

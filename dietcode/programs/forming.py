@@ -290,6 +290,8 @@ def merged(contexts: Sequence[Context], entries: Iterable[int]) -> list[Context]
                 if known.role == "method" and site.value:
                     for name, (function, numbers) in site.value.items():
                         known.value.setdefault(name, (function, {}))[1].update(numbers)
+                if known.role == "applied" and site.value:
+                    known.value |= site.value
                 known.value = site.value if known.value is None else known.value
     return [contexts[root(number)] for number in range(len(contexts))]
 

@@ -59,6 +59,7 @@ class Recording:
         self.records: dict[str, list[str]] = {}
         self.classes: dict[str, type] = {}
         self.made: dict[int, Any] = {}
+        self.functions: dict[Any, type] = {}
         self.wanted: list[Any] = []
         self.ownership = Ownership()
         self._known: dict[Any, int] = {}

@@ -12,6 +12,7 @@ from dietcode.programs import dictionaries, lists, orders, sets
 from dietcode.programs.cells import with_caches, with_cells
 from dietcode.programs.exceptions import is_exception_class
 from dietcode.programs.generators import as_list, has_yield, mark_whole, without_yield
+from dietcode.programs.lambdas import without_lambdas
 from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
     LOOPED,
@@ -24,6 +25,7 @@ from dietcode.programs.made_lists import (
     renamed,
     with_pairs,
 )
+from dietcode.programs.nested_functions import as_value
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
@@ -68,6 +70,7 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
     found = _Simplification(outside, own, tree).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
+    found = without_lambdas(found)
     return ast.fix_missing_locations(found)
 
 
@@ -76,6 +79,7 @@ class _Simplification(ast.NodeTransformer):
         self._outside, self._tree = outside, tree
         self._own = own  # names that the function, or one within it, gives to something
         inner = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+        self._within = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)} - {tree.name}
         self._generators = {one.name for one in inner if has_yield(one)}
         self._asked = {own for one in ast.walk(tree) if (own := _asked_next(one))}
 
@@ -319,7 +323,7 @@ class _Simplification(ast.NodeTransformer):
         rows: list[ast.expr] = []
         for key, value in zip([*node.keys, None], [*node.values, None], strict=True):
             if key is not None and value is not None:
-                rows.append(at(value, ast.Tuple([key, value], ast.Load())))
+                rows.append(at(value, ast.Tuple([key, self._value_of(value)], ast.Load())))
                 continue
             if rows or found is None:
                 found = with_pairs(node, found, rows)
@@ -340,8 +344,25 @@ class _Simplification(ast.NodeTransformer):
         ]
         return with_pairs(node, found, rows)
 
+    def _value_of(self, node: ast.expr) -> ast.expr:
+        """Return a function that something keeps as a value; anything else as it is."""
+        named = self._stands_for(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        is_within = isinstance(node, ast.Name) and node.id in self._within
+        is_function = callable(named) and not isinstance(named, type)
+        return as_value(node) if is_within or is_function else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        node.body, node.orelse = self._value_of(node.body), self._value_of(node.orelse)
+        return self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        node.value = None if node.value is None else self._value_of(node.value)
+        return self.generic_visit(node)
+
     def visit_List(self, node: ast.List) -> ast.AST:
         """``[*range(n)]`` -> ``[*list(range(n))]``."""
+        if isinstance(node.ctx, ast.Load):
+            node.elts = list(map(self._value_of, node.elts))
         for one in node.elts:
             if isinstance(one, ast.Starred):
                 own = as_list(one.value)
@@ -351,6 +372,8 @@ class _Simplification(ast.NodeTransformer):
     def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
         """``(*a, b)`` -> ``tuple([*a, b])``."""
         has_stars = any(isinstance(one, ast.Starred) for one in node.elts)
+        if isinstance(node.ctx, ast.Load):
+            node.elts = list(map(self._value_of, node.elts))
         if not has_stars or not isinstance(node.ctx, ast.Load):
             return self.generic_visit(node)
         made: ast.expr = self.visit(at(node, ast.List(node.elts, ast.Load())))
