@@ -171,7 +171,9 @@ class CallEvaluation(FunctionEvaluation):
             self._set_role(node, "written").value = node.args[0]
             return value
         if not isinstance(value, list | tuple | Dictionary) or hasattr(value, "_fields"):
-            raise self._refuse(node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple or a dict")
+            raise self._refuse(
+                node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple or a dict"
+            )
         return self._library(node, ListsCall(iterators.made, ((node.args[0], value),)))
 
     def _counting(self, node: ast.Call) -> Any:
@@ -196,7 +198,8 @@ class CallEvaluation(FunctionEvaluation):
         is_of_list = isinstance(own, ListIterator)
         if not isinstance(own, ListIterator | NumberIterator) or len(node.args) != 1:
             raise self._refuse(
-                node, f"next of {words(kind_of(own))}; allowed: of iter(items), itertools.count and generators"
+                node,
+                f"next of {words(kind_of(own))}; allowed: of iter(items), itertools.count and generators",
             )
         function = iterators.following if is_of_list else iterators.following_number
         return self._library(node, ListsCall(function, ((node.args[0], own),)))
@@ -355,7 +358,11 @@ class CallEvaluation(FunctionEvaluation):
             )
         if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
             raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
-        if role == "builtin" and function not in (bool, find, *OF_TEXTS) and any(isinstance(one, str) for one in args):
+        if (
+            role == "builtin"
+            and function not in (bool, find, *OF_TEXTS)
+            and any(isinstance(one, str) for one in args)
+        ):
             raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
         if function is find and not dictionaries.is_key(args[1]):
             is_object = is_record_kind(kind_of(args[1]))

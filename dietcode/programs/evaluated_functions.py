@@ -37,12 +37,12 @@ class FunctionEvaluation(ArgumentEvaluation):
         is_written = all(one.arg is not None for one in node.keywords)
         is_written &= not any(isinstance(one, ast.Starred) for one in node.args)
         if not known or not callable(function) or not is_written:
-            raise self._refuse(node, "this partial; allowed: of a function by name, with arguments in the text")
+            raise self._refuse(
+                node, "this partial; allowed: of a function by name, with arguments in the text"
+            )
         return self._function(node, function, node.args[1:], node.keywords)
 
-    def _function(
-        self, node: ast.Call, function: Any, args: list[ast.expr], named: list[ast.keyword]
-    ) -> Any:
+    def _function(self, node: ast.Call, function: Any, args: list[ast.expr], named: list[ast.keyword]) -> Any:
         """Make a function a value."""
         given: list[tuple[str, ast.expr]] = []
         values: dict[str, Any] = {}
@@ -82,7 +82,9 @@ class FunctionEvaluation(ArgumentEvaluation):
     def _with_parts(self, node: ast.Call, function: functools.partial[Any]) -> Any:
         """Call a ``functools.partial`` of the file."""
         own = {one.arg for one in node.keywords}
-        named = [ast.keyword(name, constant(one)) for name, one in function.keywords.items() if name not in own]
+        named = [
+            ast.keyword(name, constant(one)) for name, one in function.keywords.items() if name not in own
+        ]
         args = [*map(constant, function.args), *node.args]
         made = at(node, ast.Call(constant(function.func), args, [*node.keywords, *named]))
         written = self._source.chains.setdefault((node, id(function)), ast.fix_missing_locations(made))

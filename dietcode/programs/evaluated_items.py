@@ -131,9 +131,7 @@ class ItemEvaluation(Evaluation):
         """Return a character of a text, or a part of it."""
         own = node.slice
         if not isinstance(own, ast.Slice):
-            return self._library(
-                node, ListsCall(texts.item, ((node.value, base), (own, self._value(own))))
-            )
+            return self._library(node, ListsCall(texts.item, ((node.value, base), (own, self._value(own)))))
         none = self._source.chains.setdefault((node, 3), placed(node, ast.Constant(None)))
         ends = [one or none for one in (own.lower, own.upper)]
         pairs = [(one, self._value(one)) for one in (*ends, *([own.step] if own.step else []))]

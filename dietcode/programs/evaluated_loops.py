@@ -63,9 +63,7 @@ class LoopEvaluation(ItemEvaluation):
         if isinstance(value, str):
             return list(value)
         if not isinstance(value, list | tuple):
-            allowed = (
-                "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them; modules of a constant list"
-            )
+            allowed = "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them; modules of a constant list"
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
             raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
         return value

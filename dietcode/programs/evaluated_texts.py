@@ -69,7 +69,9 @@ class TextEvaluation(MethodEvaluation):
             pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
             return self._library(node, ListsCall(function, tuple(pairs)))
         if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):
-            what = f"calls {name} of a text; allowed: {', '.join(texts.ALLOWED)}, f-strings, + and comparisons"
+            what = (
+                f"calls {name} of a text; allowed: {', '.join(texts.ALLOWED)}, f-strings, + and comparisons"
+            )
             raise self._refuse(node, what)
         pairs = (node.func.value, base), (node.args[0], args[0])  # type: ignore[assignment]
         return self._library(node, ListsCall(lists.joined, tuple(pairs)))

@@ -43,7 +43,9 @@ class FunctionParts:
 
         def part(given: tuple[str, Any]) -> ast.expr:
             name, value = given
-            return at(node, ast.Attribute(load(node, "applied"), name, ast.Load())) if name else constant(value)
+            return (
+                at(node, ast.Attribute(load(node, "applied"), name, ast.Load())) if name else constant(value)
+            )
 
         own = {one.arg for one in node.keywords}
         named = [at(node, ast.keyword(name, part(one))) for name, one in self.named if name not in own]

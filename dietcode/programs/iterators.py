@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+
 @dataclass(eq=False)
 class ListIterator:
     """An iterator while samples run, and a record of the program's."""

@@ -69,7 +69,9 @@ def without_lambdas(tree: ast.FunctionDef) -> ast.FunctionDef:
         def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
             name = f"lambda {node.lineno} {node.col_offset}"
             body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
-            own = ast.fix_missing_locations(ast.copy_location(ast.FunctionDef(name, node.args, body, []), node))
+            own = ast.fix_missing_locations(
+                ast.copy_location(ast.FunctionDef(name, node.args, body, []), node)
+            )
             made.append(without_lambdas(own))
             return ast.copy_location(ast.Name(name, ast.Load()), node)
 

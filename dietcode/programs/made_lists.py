@@ -103,7 +103,11 @@ def is_looped(node: ast.expr) -> bool:
 
 
 def comprehension_of(
-    node: ast.AST, function: ast.expr, items: ast.expr, stands_for: Callable[[ast.expr], object], many: int = 1
+    node: ast.AST,
+    function: ast.expr,
+    items: ast.expr,
+    stands_for: Callable[[ast.expr], object],
+    many: int = 1,
 ) -> ast.ListComp:
     """Return ``[function(one) for one in items]``, with the text of a lambda written out.
 
@@ -143,4 +147,9 @@ def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) 
     return found
 
 
-MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _next, "iter": _iterator}
+MADE: dict[str, Callable[[ast.Call], ast.expr]] = {
+    "dict": _made_dict,
+    "set": _made_set,
+    "next": _next,
+    "iter": _iterator,
+}

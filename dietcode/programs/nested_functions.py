@@ -94,6 +94,11 @@ def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
     return found
 
 
+def functions_named(tree: ast.FunctionDef, outer: set[str]) -> set[str]:
+    """Return the functions within functions that a function's names stand for, if outside it they are these."""
+    return (outer - _names(tree)[1]) | {one.name for one in _definitions(tree)}
+
+
 def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
     """Return the names that a function reads, and those that are its own."""
     loads: set[str] = set()

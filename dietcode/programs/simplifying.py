@@ -25,7 +25,7 @@ from dietcode.programs.made_lists import (
     renamed,
     with_pairs,
 )
-from dietcode.programs.nested_functions import as_value
+from dietcode.programs.nested_functions import as_value, functions_named
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
@@ -79,7 +79,7 @@ class _Simplification(ast.NodeTransformer):
         self._outside, self._tree = outside, tree
         self._own = own  # names that the function, or one within it, gives to something
         inner = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
-        self._within = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)} - {tree.name}
+        self._within: set[str] = set()  # the functions within one that its text may name
         self._generators = {one.name for one in inner if has_yield(one)}
         self._asked = {own for one in ast.walk(tree) if (own := _asked_next(one))}
 
@@ -124,7 +124,11 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Simplify the function, and those within it."""
-        return self.generic_visit(without_yield(node))
+        before = self._within
+        self._within = functions_named(node, before)
+        found = self.generic_visit(without_yield(node))
+        self._within = before
+        return found
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""

@@ -142,7 +142,9 @@ def _chosen(is_ordered: bool) -> Rule:
                 at(node, ast.Compare(own, [ast.NotEq()], [other])) for other in others if not is_ordered
             ]
             target = at(node, ast.Name(f"place{k}", ast.Store()))
-            loops.append(ast.comprehension(target, call(node, ast.Name("range", ast.Load()), *ends), tests, 0))
+            loops.append(
+                ast.comprehension(target, call(node, ast.Name("range", ast.Load()), *ends), tests, 0)
+            )
             reads.append(at(node, ast.Subscript(items, own, ast.Load())))
         rows = at(node, ast.ListComp(at(node, ast.Tuple(list(reads), ast.Load())), loops))
         return _behind(node, [bound(node, "items", _listed(node, node.args[0]))], rows)
@@ -194,7 +196,9 @@ def _accumulated(node: ast.Call) -> ast.expr | None:
         return None
     place, one = (at(node, ast.Name(name, ast.Load())) for name in ("place", "one"))
     so_far = load(node, "so far")
-    value = at(node, ast.BinOp(so_far, ast.Add(), one)) if function is None else _applied(function, so_far, one)
+    value = (
+        at(node, ast.BinOp(so_far, ast.Add(), one)) if function is None else _applied(function, so_far, one)
+    )
     if value is None:
         return None
     if start is not None:

@@ -331,8 +331,8 @@ def with_percents(x: float) -> Any:
     return f"{x:.1%}"
 
 
-def with_texts_repeated(text: str) -> Any:
-    return text * 2
+def with_texts_filled_in(text: str) -> Any:
+    return text % 2
 
 
 def with_other_names(n: int) -> Any:
@@ -372,12 +372,8 @@ def with_nonlocal(n: int) -> Any:
     return n
 
 
-def with_loop_over_text(text: str) -> Any:
-    return [one == "a" for one in text]
-
-
-def with_length_of_text(text: str) -> Any:
-    return len(text)
+def with_large_letters(text: str) -> Any:
+    return text.upper()
 
 
 def with_print(n: int) -> Any:
@@ -447,9 +443,9 @@ def with_function_in_place(x: Any) -> Any:
     return torch.relu_(x)
 
 
-def with_module_chosen(n: int) -> Any:
-    step = torch.tanh if n > 1 else torch.relu
-    return step(torch.ones(n))
+def with_number_called(n: int) -> Any:
+    step = n + 1
+    return step(torch.ones(2))  # type: ignore[operator]
 
 
 def with_record_apart(pair: Pair) -> Any:
@@ -507,7 +503,7 @@ def with_random_numbers(n: int) -> Any:
 
 
 def with_pairs_of_itertools(n: int) -> Any:
-    return [a * b for a, b in itertools.combinations(list(range(n)), 2)]
+    return [a * b for a, b in itertools.combinations_with_replacement(list(range(n)), 2)]
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
@@ -517,7 +513,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
         "calls 'Memory'; a class of a program has fields, methods and properties, and no __call__",
     ),
     "numbers of random": (with_random_numbers, [3], "'random.randrange'; give the instance its random"),
-    "pairs of itertools": (with_pairs_of_itertools, [3], "calls 'itertools.combinations'; write it as loops"),
+    "pairs of itertools": (
+        with_pairs_of_itertools,
+        [3],
+        "calls 'itertools.combinations_with_replacement'; write",
+    ),
     "a float as a key": (with_float_as_key, [1.5], "float as a key of a dict; allowed: whole numbers, bools"),
     "a tensor as a key": (with_tensor_as_key, [torch.tensor(1)], "a key of a dict; allowed"),
     "a view of a dict": (
@@ -533,7 +533,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
     "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
-    "texts that are repeated": (with_texts_repeated, ["a"], "computes with texts; allowed: comparisons"),
+    "texts that are filled in": (with_texts_filled_in, ["%d"], "computes with texts; allowed: comparisons"),
     "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
     "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
     "an order of objects": (with_order_of_objects, [1], "< of a Pair, which its class does not say; give it"),
@@ -547,8 +547,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
-    "a loop over a text": (with_loop_over_text, ["ab"], "a loop over text"),
-    "the length of a text": (with_length_of_text, ["ab"], "len of a text; allowed: of numbers, lists"),
+    "large letters": (with_large_letters, ["ab"], "calls upper of a text; allowed: join, split, strip"),
     "an object with code, with other fields": (
         with_code_at_birth,
         [1],
@@ -577,11 +576,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a tensor of the instance": (with_tensor_of_instance, [torch.ones(2)], "something else may have too"),
     "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
     "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
-    "a module that is chosen": (
-        with_module_chosen,
-        [1, 2],
-        "calls what a value chooses; name the function",
-    ),
+    "a number that is called": (with_number_called, [1], "calls int, which a value chooses; name the"),
     "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
     "two shapes": (
         with_two_shapes,
