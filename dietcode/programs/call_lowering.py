@@ -220,7 +220,8 @@ class CallLowering(ExpressionLowering):
                 node, "tolist of whole numbers or bools; write x.float().tolist(), and int() of its items"
             )
         is_bool = bool(tensors) and all(one[1] == "bool" for one in tensors)
-        word = "bool" if is_bool else "float"
+        is_whole = bool(tensors) and all(one[1] == "int32" for one in tensors)
+        word = "bool" if is_bool else "int" if is_whole else "float"
         return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, word)
 
     def _builtin(self, node: ast.Call, function: Any) -> Value:

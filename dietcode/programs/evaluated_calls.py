@@ -20,13 +20,13 @@ from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.enums import is_enum, member_of
-from dietcode.programs.evaluated_functions import FunctionEvaluation
+from dietcode.programs.evaluated_iterators import IteratorEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
-from dietcode.programs.iterators import ListIterator, NumberIterator
-from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction, closure
+from dietcode.programs.iterators import ListIterator
+from dietcode.programs.kinds import BoundedList, Extremes, is_record_kind, is_tensor_kind, kind_of, words
+from dietcode.programs.nested_functions import closure
 from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
@@ -69,7 +69,7 @@ _OF_TENSORS = {
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
-class CallEvaluation(FunctionEvaluation):
+class CallEvaluation(IteratorEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
@@ -125,6 +125,7 @@ class CallEvaluation(FunctionEvaluation):
             (iter, self._iterator),
             (itertools.count, self._counting),
             (closure, self._closure),
+            (collections.deque, self._deque),
             (functools.partial, self._partial),
         )
 
@@ -164,65 +165,17 @@ class CallEvaluation(FunctionEvaluation):
         self._set_role(node, "listed")
         return list(self._items(node.args[0]))
 
-    def _iterator(self, node: ast.Call) -> Any:
-        """Make an iterator of a list; one that is given stays as it is."""
-        value = self._value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
-        if isinstance(value, ListIterator | NumberIterator):
-            self._set_role(node, "written").value = node.args[0]
-            return value
-        if not isinstance(value, list | tuple | Dictionary) or hasattr(value, "_fields"):
-            raise self._refuse(
-                node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple or a dict"
-            )
-        return self._library(node, ListsCall(iterators.made, ((node.args[0], value),)))
-
-    def _counting(self, node: ast.Call) -> Any:
-        """Make an iterator of all numbers from one on."""
+    def _deque(self, node: ast.Call) -> BoundedList:
+        """Make a deque that has a number of items at most, which is a constant."""
         named = {str(one.arg): one.value for one in node.keywords}
-        zero, one = (
-            self._source.chains.setdefault((node, 5 + k), statements.at(node, ast.Constant(k)))
-            for k in (0, 1)
-        )
-        given = [*node.args, *[zero, one][len(node.args) :]] if not named else []
-        if len(given) != 2:
-            raise self._refuse(node, "this count; allowed: count(), count(first), count(first, step)")
-        pairs = tuple((own, self._value(own)) for own in given)
-        return self._library(node, ListsCall(iterators.numbers, pairs))
-
-    def _following(self, node: ast.Call) -> Any:
-        """Return ``next`` of an iterator that the program has made."""
-        own = self._value(node.args[0]) if node.args and not node.keywords else None
-        if isinstance(own, ListIterator) and len(node.args) == 2:
-            pairs = (node.args[0], own), (node.args[1], self._value(node.args[1]))
-            return self._library(node, ListsCall(iterators.following_or, pairs))
-        is_of_list = isinstance(own, ListIterator)
-        if not isinstance(own, ListIterator | NumberIterator) or len(node.args) != 1:
-            raise self._refuse(
-                node,
-                f"next of {words(kind_of(own))}; allowed: of iter(items), itertools.count and generators",
-            )
-        function = iterators.following if is_of_list else iterators.following_number
-        return self._library(node, ListsCall(function, ((node.args[0], own),)))
-
-    def _with_lists(self, node: ast.Call, function: Any, args: list[Any]) -> ast.Call | None:
-        """Return a call with lists in the place of iterators and texts whose items it takes; None for others."""
-        is_own = isinstance(function, NestedFunction) or (is_users(function) and not is_library(function))
-        is_of_items = function in (sorted, tuple, sets.made)
-        taken = [
-            (isinstance(one, ListIterator) and not is_own and function is not list)
-            or (type(one) is str and is_of_items)
-            for one in args
-        ]
-        if not any(taken) or is_of_library(self._source):
-            return None
-        key = (node, 4)
-        if key not in self._source.chains:
-            whole = [
-                statements.call(one, "list", one) if is_taken else one
-                for one, is_taken in zip(node.args, taken, strict=True)
-            ]
-            self._source.chains[key] = statements.at(node, ast.Call(node.func, whole, node.keywords))
-        found: ast.Call = self._source.chains[key]
+        items, *rest = node.args or [self._source.chains.setdefault((node, 1), _empty_list(node))]
+        limit = rest[0] if rest else named.pop("maxlen", None)
+        known, many = self._statics.find(limit) if limit is not None else (False, None)
+        if named or len(rest) > 1 or limit is None or not known or type(many) is not int or many < 1:
+            raise self._refuse(node, "this deque; allowed: of a list, with a constant maxlen or without")
+        pairs = (items, self._value(items)), (limit, many)
+        found = BoundedList(self._library(node, ListsCall(lists.last_of, pairs)))
+        found.most = many
         return found
 
     def _of_constant(self, node: ast.Call, function: Any) -> Any:
@@ -256,6 +209,8 @@ class CallEvaluation(FunctionEvaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if function is len and len(args) == 1 and self._says_itself(args[0], "__len__"):
+            return self._by_name(node, "__len__", node.args, args)
         written = self._with_lists(node, function, args)
         if written is not None:
             self._set_role(node, "written").value = written
@@ -434,7 +389,7 @@ def _advice(node: ast.expr, function: Any) -> str:
         known = _ADVICE.get(node.id)
     owner = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
     if known is None and isinstance(function, type) and is_users(function):
-        return "a class of a program has fields, methods and properties, and no __call__ or other base"
+        return "a class of a program has fields, methods and properties, and no __new__ or other base"
     return known or _OF_PACKAGES.get(str(owner), f"allowed: {ALLOWED}")
 
 
@@ -445,3 +400,7 @@ def _is_read_as_list(value: Any, is_of_dicts: bool) -> bool:
 def _longer_list(value: Any) -> Any:
     """Return a list with more items, so that each line of a function that changes it is reached."""
     return [*value, *value[:1] * _REHEARSED] if isinstance(value, list) else value
+
+
+def _empty_list(node: ast.AST) -> ast.expr:
+    return statements.at(node, ast.List([], ast.Load()))

@@ -10,6 +10,7 @@ from dietcode.programs.evaluated_arguments import ArgumentEvaluation
 from dietcode.programs.function_values import FunctionParts, class_of, parts_of
 from dietcode.programs.kinds import kind_of, words
 from dietcode.programs.sources import is_frozen
+from dietcode.programs.spreading import is_read_alone
 from dietcode.programs.statements import at, constant
 
 
@@ -28,7 +29,7 @@ class FunctionEvaluation(ArgumentEvaluation):
         for one in node.keywords:
             name = str(one.arg)
             if source.stores.get(name, 0) > 1 or name in source.stored_in_loops:
-                what = f"{function.__name__} is a value, and reads {name.split()[0]}, which is assigned anew"
+                what = f"{function.__name__} is a value, and reads {name.split(maxsplit=1)[0]}, which is assigned anew"
                 raise self._refuse(node, f"{what}; give it as an argument of a function that returns it")
 
     def _partial(self, node: ast.Call) -> Any:
@@ -68,6 +69,12 @@ class FunctionEvaluation(ArgumentEvaluation):
 
     def _applied_value(self, node: ast.Call, own: Any) -> Any:
         """Call a function that is a value."""
+        if self._says_itself(own, "__call__") and is_read_alone(node.func):
+            read = at(node, ast.Attribute(node.func, "__call__", ast.Load()))
+            made = at(node, ast.Call(read, node.args, node.keywords))
+            written = self._source.chains.setdefault((node, 8), made)
+            self._set_role(node, "written").value = written
+            return self._value(written)
         parts = parts_of(own)
         if parts is None:
             advice = "name the function, or write calls in an `if`"

@@ -57,6 +57,8 @@ class ItemEvaluation(Evaluation):
         """Return an item of a list, a tuple or a dict."""
         if isinstance(base, Dictionary):
             return self._item_of_dict(node, base, at)
+        if self._says_itself(base, "__getitem__"):
+            return self._by_name(node, "__getitem__", [node.value, node.slice], [base, at])
         if not isinstance(base, list | tuple):
             if self._site(node.value).value is not None:
                 return base[at]

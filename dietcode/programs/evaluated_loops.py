@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from dietcode.programs.exceptions import SampleError
 from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.spreading import is_read_alone
 from dietcode.programs.statements import at
 from dietcode.programs.unrolling import listed
 
@@ -51,6 +53,8 @@ class LoopEvaluation(ItemEvaluation):
             is_strict = any(self._value(one.value) for one in strict)
             return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
         value = self._value(node, is_view=True)
+        if self._says_itself(value, "__iter__"):
+            return self._items(self._iterated(node), is_alone)
         if isinstance(value, Dictionary):
             return list(value)
         if isinstance(value, ListIterator | NumberIterator):
@@ -67,6 +71,15 @@ class LoopEvaluation(ItemEvaluation):
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
             raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
         return value
+
+    def _iterated(self, node: ast.expr) -> ast.expr:
+        """Return what a loop over an object goes over: what its class says."""
+        if not is_read_alone(node):
+            raise self._refuse(node, "goes over an object that is computed here; give it a name before")
+        read = at(node, ast.Attribute(copy.copy(node), "__iter__", ast.Load()))
+        written: ast.expr = self._source.chains.setdefault((node, 7), at(node, ast.Call(read, [], [])))
+        self._set_role(node, "written").value = written
+        return written
 
     def _comprehension(self, node: ast.ListComp) -> Any:
         written = listed(node, self._statics)

@@ -11,12 +11,14 @@ from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.generators import MOST, is_of_generator
-from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
+from dietcode.programs.kinds import BoundedList, Extremes, WholeNumbers, is_record_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
+from dietcode.programs.sites import is_of_library
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, topk_call
+from dietcode.programs.statements import at
 
 _LISTS_METHODS: dict[str, Callable[..., Any]] = {
     "extend": lists.extend,
@@ -77,6 +79,13 @@ class MethodEvaluation(ObjectEvaluation):
         if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
             self._set_role(node, "stack length")
             return len(base)
+        is_bounded = isinstance(base, BoundedList) and not is_of_library(self._source)
+        if is_bounded and name in ("append", "extend", "appendleft", "insert", "copy"):
+            if name != "append" or len(args) != 1:
+                raise self._refuse(node, f"calls {name} of a deque with maxlen; allowed: append, or list of it")
+            many = self._source.chains.setdefault((node, base.most), at(node, ast.Constant(base.most)))
+            pairs = (node.func.value, base), (node.args[0], args[0]), (many, base.most)
+            return self._library(node, ListsCall(lists.append_within, pairs))
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")

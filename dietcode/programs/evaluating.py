@@ -24,9 +24,9 @@ from dietcode.programs.kinds import (
 )
 from dietcode.programs.roles import BINARY, COMPARE, ORDERS, UNARY
 from dietcode.programs.sets import SET, MemberSet
-from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
+from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, is_of_library, named
 from dietcode.programs.sources import Statics, is_tensor
-from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows, has_text
 from dietcode.programs.values_read import ValueReadError
 from dietcode.runtime.programs.instances import is_same
 from dietcode.workload.text import one_line
@@ -70,7 +70,8 @@ class Evaluation(ABC):
         site = self._site(node)
         site.kinds.add(kind_of(value))
         for kind, what in ((DICT, "dict"), (SET, "set")):
-            if kind in site.kinds and len(site.kinds) > 1 and not site.kinds <= {kind, "none"}:
+            is_mixed = kind in site.kinds and len(site.kinds) > 1 and not site.kinds <= {kind, "none"}
+            if is_mixed and not is_of_library(self._source):  # which gives on whatever it is given
                 raise self._refuse(node, f"is a {what} for one sample and something else for another")
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(value))
         return value
@@ -151,6 +152,8 @@ class Evaluation(ABC):
             if isinstance(right, Dictionary | MemberSet):
                 has = dictionaries.has if isinstance(right, Dictionary) else sets.has
                 return self._of_dict(node, has, (sides[0], left), (sides[1], right))
+            if self._says_itself(right, "__contains__"):
+                return self._by_name(node, "__contains__", sides[::-1], [right, left])
             if isinstance(right, str):
                 return self._of_dict(node, texts.contains, (sides[0], left), (sides[1], right))
             if not isinstance(right, list | tuple):
@@ -190,6 +193,9 @@ class Evaluation(ABC):
     def _operated(
         self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
     ) -> Any:
+        of_class = self._operated_by_class(node, function, operands, nodes)
+        if of_class is not None:
+            return of_class[0]
         if any(isinstance(one, StackedRows) for one in operands):
             return self._stacked(node, function, operands, nodes)
         is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
@@ -215,6 +221,8 @@ class Evaluation(ABC):
                 what = "computes with texts; allowed: comparisons, + and `in` a list of them"
                 raise self._refuse(node, what)
             self._set_role(node, "text order" if function in ORDERS else "text")
+        elif function in ORDERS and any(map(has_text, operands)):
+            self._set_role(node, "text order")
         try:
             found = function(*operands)
         except Exception as error:
@@ -250,6 +258,9 @@ class Evaluation(ABC):
         return self._as_truth(node, self._value(node))
 
     def _as_truth(self, node: ast.expr, value: Any) -> bool:
+        if self._says_itself(value, "__bool__") or self._says_itself(value, "__len__"):
+            name = type(value).__name__
+            raise self._refuse(node, f"the truth of a {name}, which its class says; write len(x) > 0, or a method")
         if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)
@@ -257,6 +268,20 @@ class Evaluation(ABC):
     def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
         """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
+
+    @abstractmethod
+    def _operated_by_class(
+        self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
+    ) -> tuple[Any] | None:
+        """Compute an operator that an object's class says; None where none does."""
+
+    @abstractmethod
+    def _says_itself(self, value: Any, word: str) -> bool:
+        """Whether an object's class has a method of the user's for something."""
+
+    @abstractmethod
+    def _by_name(self, node: ast.AST, word: str, sides: list[ast.expr], values: list[Any]) -> Any:
+        """Call a method with a name of Python's, of the first of several values."""
 
     @abstractmethod
     def _formatted(self, node: ast.JoinedStr) -> str:

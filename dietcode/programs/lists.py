@@ -247,6 +247,18 @@ def append_first(items: list[Any], one: Any) -> None:
     items[0] = one
 
 
+def last_of(items: Sequence[Any], many: int) -> list[Any]:
+    """Return ``list(deque(items, maxlen=many))``."""
+    return list(items[max(0, len(items) - many) :])
+
+
+def append_within(items: list[Any], one: Any, many: int) -> None:
+    """Do ``items.append(one)`` of a deque of so many items at most."""
+    items.append(one)
+    if len(items) > many:
+        items.pop(0)
+
+
 def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None:
     """Do ``items[low:high] = others``."""
     many = len(items)
@@ -270,7 +282,7 @@ def _first_lazily(items: Sequence[Any], *otherwise: Any) -> Any:
     raise AssertionError("a loop is written in its place")
 
 
-CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first)  # which a list itself is given to
+CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first, append_within)  # which a list itself is given to
 LAZY = {  # of generators, whose items are computed one by one
     "any": _some_lazily,
     "all": _every_lazily,

@@ -183,6 +183,8 @@ def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], m
 def _loop(
     lowering: FunctionWriter, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
 ) -> None:
+    if lowering.site(iterable).role == "written":  # by an object's class
+        iterable = lowering.site(iterable).value
     kinds = lowering.site(iterable).kinds
     if kinds & {ITERATOR, NUMBERS}:
         _over_iterator(lowering, target, lowering.value(iterable), ITERATOR in kinds, body, mark)

@@ -21,7 +21,8 @@ from dietcode.programs.roles import BINARY
 from dietcode.programs.sets import MemberSet, has_set
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows, has_text
+from dietcode.programs.statements import at
 from dietcode.programs.unrolling import rounds_of
 from dietcode.runtime.programs.instances import plain_value
 from dietcode.workload.text import clip
@@ -260,6 +261,16 @@ class _Activation(ExceptionEvaluation):
             pairs = ((node.target, before), (node.value, other))
             self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))
             return NEXT
+        name = at(node.target, ast.Name(node.target.id, ast.Load()))
+        target = self._source.chains.setdefault((node, 9), name)
+        of_class = self._operated_by_class(
+            node, BINARY[type(node.op)][1], [before, other], [target, node.value]
+        )
+        if of_class is not None:
+            if self._says_itself(before, f"__i{BINARY[type(node.op)][1].__name__.strip('_')}__"):
+                raise self._refuse(node, "an operator as += that a class changes its object by; write x = x + y")
+            self._store(node.target, of_class[0])
+            return NEXT
         if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):
             raise self._refuse(
                 node, "changes a tensor that something else may have too; write x = x + y in full"
@@ -322,7 +333,7 @@ def _kind_in_context(value: Any) -> Any:
     """Return a value's kind; lists of other tensors, of texts or of objects make another context."""
     kind = kind_of(value)
     first = value[0] if isinstance(value, list) and value else None
-    is_apart = is_tensor(first) or isinstance(first, str) or is_record_kind(kind_of(first))
+    is_apart = is_tensor(first) or has_text(first) or is_record_kind(kind_of(first))
     return (kind, kind_of(first)) if is_apart else kind
 
 

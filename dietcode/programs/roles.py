@@ -61,7 +61,7 @@ OF_TEXTS: dict[Callable[..., Any], str] = {  # and the instructions that they ar
 }
 BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *OF_TEXTS, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
-_OWN_WAYS = ("__new__", "__call__", "__slots__", "__getattr__", "__getattribute__", "__setattr__")
+_OWN_WAYS = ("__new__", "__slots__", "__getattr__", "__getattribute__", "__setattr__")
 _LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
 
 

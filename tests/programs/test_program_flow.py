@@ -483,13 +483,14 @@ def with_unknown_name(n: int) -> Any:
 
 
 class Memory:
-    """That is called as a function is."""
+    """Whose objects are made in a way of their own."""
 
-    def __init__(self) -> None:
-        self.items: list[Any] = []
+    items: list[Any]
 
-    def __call__(self) -> Any:
-        return self.items
+    def __new__(cls) -> Memory:
+        made = super().__new__(cls)
+        made.items = []
+        return made
 
 
 def with_plain_class(n: int) -> Any:
@@ -510,7 +511,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a plain class": (
         with_plain_class,
         [1],
-        "calls 'Memory'; a class of a program has fields, methods and properties, and no __call__",
+        "calls 'Memory'; a class of a program has fields, methods and properties, and no __new__",
     ),
     "numbers of random": (with_random_numbers, [3], "'random.randrange'; give the instance its random"),
     "pairs of itertools": (

@@ -356,7 +356,7 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         break;
       case I_ORDER:
         failure.b = r[i->a].kind, failure.c = r[i->b].kind;
-        problem = order_texts(w, &r[i->a], &r[i->b], &r[i->d]);
+        problem = order_values(w, &r[i->a], &r[i->b], &r[i->d]);
         break;
       case I_JOIN: {
         int32_t wrong = V_NONE;

@@ -263,6 +263,7 @@ int64_t now(void);
 FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
 FailureKind round_to(const Value *a, const Value *digits, Value *out);
+FailureKind order_values(const Workplace *w, const Value *a, const Value *b, Value *out); /* texts, and tuples and lists of them */
 FailureKind truth_of(const Workplace *w, const Value *value, int *truth);
 FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found); /* or NULL */
 
@@ -287,7 +288,7 @@ int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *
 
 /* texts.c */
 int begin_texts(Workplace *w, const int64_t *own); /* of the instances, as the machine's are */
-FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, Value *out); /* below, at or above 0 */
+FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, int *order); /* -1, 0 or 1 */
 void note_read(Workplace *w, const Value *value); /* that a text is, if it is one */
 FailureKind format_text(Workplace *w, const Value *value, int32_t spec, Value *out);
 FailureKind join_texts(Workplace *w, const Value *r, const int32_t *registers, int32_t count, int32_t *wrong, Value *out);

@@ -129,12 +129,12 @@ void note_read(Workplace *w, const Value *value) {
   if (text) text->is_read = 1;
 }
 
-FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, Value *out) {
-  const Text *left = a->kind == V_TEXT ? text_of(w, a->i) : NULL, *right = b->kind == V_TEXT ? text_of(w, b->i) : NULL;
+FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, int *order) {
+  const Text *left = text_of(w, a->i), *right = text_of(w, b->i);
   if (!left || !right) return F_KINDS;
-  int order = memcmp(left->bytes, right->bytes, left->length < right->length ? left->length : right->length);
-  if (!order) order = (left->length > right->length) - (left->length < right->length);
-  *out = (Value){.kind = V_INT, .i = order};
+  int found = memcmp(left->bytes, right->bytes, left->length < right->length ? left->length : right->length);
+  if (!found) found = (left->length > right->length) - (left->length < right->length);
+  *order = (found > 0) - (found < 0);
   return FINE;
 }
 

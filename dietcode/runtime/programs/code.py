@@ -21,7 +21,8 @@ An instruction is one of
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
     ["concatenate", d, a]  ["characters", d, a]  the texts of a list, one behind the other; a text's characters
     ["parsed", d, a]  ["ordinal", d, a]          the float that a text is, or None; the number of a character
-    ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
+    ["order", d, a, b]                           whether a text, or a tuple or list of some, is before another
+                                                 (-1), it (0), or behind (1)
     ["rounded", d, a, b]                         a number, to so many digits behind the point
     ["throw", a]                                 an exception: a record, whose first field are its arguments
 
