@@ -284,10 +284,20 @@ class _Simplification(ast.NodeTransformer):
             body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
             made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
             return made
-        if isinstance(target, ast.Name) and not others:
-            node.value = self._kept(node.value, target.id)
+        if not others:
+            node.value = self._all_kept(target, node.value)
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
+
+    def _all_kept(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """Return a value with the generators in it that variables keep as iterators."""
+        if isinstance(target, ast.Name):
+            return self._kept(value, target.id)
+        pairs = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple)
+        if pairs and len(target.elts) == len(value.elts):
+            both = zip(target.elts, value.elts, strict=True)
+            value.elts = [self._all_kept(own, one) for own, one in both]
+        return value
 
     def _kept(self, value: ast.expr, name: str) -> ast.expr:
         """Return a generator that a variable keeps as an iterator: what was taken of it does not come again."""
