@@ -25,7 +25,7 @@ from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
 from dietcode.programs.iterators import ListIterator
-from dietcode.programs.kinds import BoundedList, Extremes, is_record_kind, is_tensor_kind, kind_of, words
+from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.nested_functions import closure
 from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
@@ -82,17 +82,20 @@ class CallEvaluation(IteratorEvaluation):
             return self._spread(node, function, source)
         if not known:
             return self._of_values(node)
-        if isinstance(function, functools.partial):
-            return self._with_parts(node, function)
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str | list | dict | set):
             return self._method(node) if isinstance(owner, str) else self._of_constant(node, function)
-        rule = next((run for own, run in self._special if function is own), None)
-        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
-            return self._topk(node, node.args)
-        if rule is None and is_enum(function):
-            return self._member(node, function)
+        rule = self._rule_of(function)
         return self._plain_call(node, function) if rule is None else rule(node)
+
+    def _rule_of(self, function: Any) -> Callable[[ast.Call], Any] | None:
+        """Return what runs the calls of a function that has a rule of its own; None for others."""
+        rule = next((run for own, run in self._special if function is own), None)
+        if isinstance(function, functools.partial):
+            return lambda node: self._with_parts(node, function)
+        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
+            return lambda node: self._topk(node, node.args)
+        return (lambda node: self._member(node, function)) if rule is None and is_enum(function) else rule
 
     def _member(self, node: ast.Call, cls: Any) -> Any:
         """Return the member of an Enum that has a value."""
@@ -165,19 +168,6 @@ class CallEvaluation(IteratorEvaluation):
         self._set_role(node, "listed")
         return list(self._items(node.args[0]))
 
-    def _deque(self, node: ast.Call) -> BoundedList:
-        """Make a deque that has a number of items at most, which is a constant."""
-        named = {str(one.arg): one.value for one in node.keywords}
-        items, *rest = node.args or [self._source.chains.setdefault((node, 1), _empty_list(node))]
-        limit = rest[0] if rest else named.pop("maxlen", None)
-        known, many = self._statics.find(limit) if limit is not None else (False, None)
-        if named or len(rest) > 1 or limit is None or not known or type(many) is not int or many < 1:
-            raise self._refuse(node, "this deque; allowed: of a list, with a constant maxlen or without")
-        pairs = (items, self._value(items)), (limit, many)
-        found = BoundedList(self._library(node, ListsCall(lists.last_of, pairs)))
-        found.most = many
-        return found
-
     def _of_constant(self, node: ast.Call, function: Any) -> Any:
         """Evaluate a method of a list, dict or set of the file's."""
         if isinstance(function.__self__, dict) and function.__name__ == "get":
@@ -209,17 +199,14 @@ class CallEvaluation(IteratorEvaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
-        if function is len and len(args) == 1 and self._says_itself(args[0], "__len__"):
-            return self._by_name(node, "__len__", node.args, args)
+        if len(args) == 1 and not named:
+            own = self._of_one(node, function, args[0])
+            if own is not None:
+                return own[0]
         written = self._with_lists(node, function, args)
         if written is not None:
             self._set_role(node, "written").value = written
             return self._value(written)
-        if function is list and len(args) == 1 and isinstance(args[0], ListIterator):
-            return self._library(node, ListsCall(iterators.rest, ((node.args[0], args[0]),)))
-        of_text = texts.FUNCTIONS.get(function) if len(args) == 1 and type(args[0]) is str else None
-        if of_text is not None and not named:
-            return self._library(node, ListsCall(of_text, ((node.args[0], args[0]),)))
         if function is dictionaries.of_given:
             function = dictionaries.copied if isinstance(args[0], Dictionary) else dictionaries.made
         if is_library(function) and not is_of_library(self._source):
@@ -235,6 +222,17 @@ class CallEvaluation(IteratorEvaluation):
             raise self._refuse(node, "gives on what changes with a dict; write list of it")
         made = self._of_list(node, function, args, named)
         return self._applied(node, function, args, named) if made is None else made
+
+    def _of_one(self, node: ast.Call, function: Any, value: Any) -> tuple[Any] | None:
+        """Return what a function of Python gives of an object, an iterator or a text; None for all else."""
+        if function is len and self._says_itself(value, "__len__"):
+            return (self._by_name(node, "__len__", node.args, [value]),)
+        of_text = texts.FUNCTIONS.get(function) if type(value) is str else None
+        if function is list and isinstance(value, ListIterator):
+            of_text = iterators.rest
+        if of_text is None:
+            return None
+        return (self._library(node, ListsCall(of_text, ((node.args[0], value),))),)
 
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
@@ -400,7 +398,3 @@ def _is_read_as_list(value: Any, is_of_dicts: bool) -> bool:
 def _longer_list(value: Any) -> Any:
     """Return a list with more items, so that each line of a function that changes it is reached."""
     return [*value, *value[:1] * _REHEARSED] if isinstance(value, list) else value
-
-
-def _empty_list(node: ast.AST) -> ast.expr:
-    return statements.at(node, ast.List([], ast.Load()))

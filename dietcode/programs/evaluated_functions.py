@@ -28,9 +28,11 @@ class FunctionEvaluation(ArgumentEvaluation):
         source = self._source
         for one in node.keywords:
             name = str(one.arg)
-            if source.stores.get(name, 0) > 1 or name in source.stored_in_loops:
-                what = f"{function.__name__} is a value, and reads {name.split(maxsplit=1)[0]}, which is assigned anew"
-                raise self._refuse(node, f"{what}; give it as an argument of a function that returns it")
+            is_of_comprehension = " " in name and not name.startswith("cell ")
+            if source.stores.get(name, 0) > 1 or name in source.stored_in_loops or is_of_comprehension:
+                what = f"{function.__name__} is a value, and reads {name.split(maxsplit=1)[0]}"
+                advice = "which is assigned anew; give it as an argument of a function that returns this one"
+                raise self._refuse(node, f"{what}, {advice}")
 
     def _partial(self, node: ast.Call) -> Any:
         """Make a value of ``functools.partial``."""

@@ -1,15 +1,15 @@
-"""Iterators in a program's text, run on samples: ``iter``, ``next`` and ``itertools.count``."""
+"""Iterators in a program's text, run on samples: ``iter``, ``next``, ``count``, ``deque(maxlen=n)``."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-from dietcode.programs import iterators, sets, statements
+from dietcode.programs import iterators, lists, sets, statements
 from dietcode.programs.dictionaries import Dictionary, is_library
 from dietcode.programs.evaluated_functions import FunctionEvaluation
 from dietcode.programs.iterators import ListIterator, NumberIterator
-from dietcode.programs.kinds import kind_of, words
+from dietcode.programs.kinds import BoundedList, kind_of, words
 from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.roles import is_users
 from dietcode.programs.sites import is_of_library
@@ -60,7 +60,7 @@ class IteratorEvaluation(FunctionEvaluation):
         return self._library(node, ListsCall(function, ((node.args[0], own),)))
 
     def _with_lists(self, node: ast.Call, function: Any, args: list[Any]) -> ast.Call | None:
-        """Return a call with lists in the place of iterators and texts whose items it takes; None for others."""
+        """Return a call with lists in the place of iterators and texts that it goes over; None for others."""
         is_own = isinstance(function, NestedFunction) or (is_users(function) and not is_library(function))
         is_of_items = function in (sorted, tuple, sets.made)
         taken = [
@@ -79,3 +79,20 @@ class IteratorEvaluation(FunctionEvaluation):
             self._source.chains[key] = statements.at(node, ast.Call(node.func, whole, node.keywords))
         found: ast.Call = self._source.chains[key]
         return found
+
+    def _deque(self, node: ast.Call) -> BoundedList:
+        """Make a deque that has a number of items at most, which is a constant."""
+        named = {str(one.arg): one.value for one in node.keywords}
+        items, *rest = node.args or [self._source.chains.setdefault((node, 1), _empty_list(node))]
+        limit = rest[0] if rest else named.pop("maxlen", None)
+        known, many = self._statics.find(limit) if limit is not None else (False, None)
+        if named or len(rest) > 1 or limit is None or not known or type(many) is not int or many < 1:
+            raise self._refuse(node, "this deque; allowed: of a list, with a constant maxlen or without")
+        pairs = (items, self._value(items)), (limit, many)
+        found = BoundedList(self._library(node, ListsCall(lists.last_of, pairs)))
+        found.most = many
+        return found
+
+
+def _empty_list(node: ast.AST) -> ast.expr:
+    return statements.at(node, ast.List([], ast.Load()))

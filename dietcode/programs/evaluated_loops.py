@@ -55,21 +55,24 @@ class LoopEvaluation(ItemEvaluation):
         value = self._value(node, is_view=True)
         if self._says_itself(value, "__iter__"):
             return self._items(self._iterated(node), is_alone)
-        if isinstance(value, Dictionary):
-            return list(value)
-        if isinstance(value, ListIterator | NumberIterator):
-            if not is_alone:
-                what = f"an {type(value).__name__} in zip, enumerate or reversed"
-                raise self._refuse(node, f"{what}; write a loop with next, or list of it")
-            return _taken_from(value)
+        if not isinstance(value, ListIterator | NumberIterator):
+            return self._items_in(node, value)
+        if not is_alone:
+            what = f"an {type(value).__name__} in zip, enumerate or reversed"
+            raise self._refuse(node, f"{what}; write a loop with next, or list of it")
+        return _taken_from(value)
+
+    def _items_in(self, node: ast.expr, value: Any) -> list[Any] | tuple[Any, ...]:
+        """Return the items of a value."""
         if isinstance(value, MemberSet):
             raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
-        if isinstance(value, str):
+        if isinstance(value, Dictionary | str):
             return list(value)
         if not isinstance(value, list | tuple):
-            allowed = "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them; modules of a constant list"
+            allowed = "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them"
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
-            raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
+            what = f"a loop over {kind_words(value)}; allowed: {allowed}; modules of a constant list{rows}"
+            raise self._refuse(node, what)
         return value
 
     def _iterated(self, node: ast.expr) -> ast.expr:

@@ -82,10 +82,12 @@ class MethodEvaluation(ObjectEvaluation):
         is_bounded = isinstance(base, BoundedList) and not is_of_library(self._source)
         if is_bounded and name in ("append", "extend", "appendleft", "insert", "copy"):
             if name != "append" or len(args) != 1:
-                raise self._refuse(node, f"calls {name} of a deque with maxlen; allowed: append, or list of it")
+                raise self._refuse(
+                    node, f"calls {name} of a deque with maxlen; allowed: append, or list of it"
+                )
             many = self._source.chains.setdefault((node, base.most), at(node, ast.Constant(base.most)))
-            pairs = (node.func.value, base), (node.args[0], args[0]), (many, base.most)
-            return self._library(node, ListsCall(lists.append_within, pairs))
+            own = (node.func.value, base), (node.args[0], args[0]), (many, base.most)
+            return self._library(node, ListsCall(lists.append_within, own))
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")

@@ -123,8 +123,7 @@ class ObjectEvaluation(LoopEvaluation):
             raise self._refuse(node, f"is {word} of an object in one sample, and something else in another")
         site.value = call
         function = inspect.getattr_static(type(values[0]), word)
-        found = self._of_class(call, values[0], function, values[1:], {})
-        return found
+        return self._of_class(call, values[0], function, values[1:], {})
 
     def _of_class(
         self, node: ast.Call, base: Any, function: Any, args: list[Any], named: dict[str, Any]

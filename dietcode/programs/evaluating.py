@@ -143,30 +143,32 @@ class Evaluation(ABC):
         if isinstance(op, ast.Is | ast.IsNot):
             return is_same(left, right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
-            members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
-            if members is not None:
-                self._set_role(node, "lookup").value = TableLookup(
-                    node.left, dict.fromkeys(members, True), False
-                )
-                return hashed(left) in members
-            if isinstance(right, Dictionary | MemberSet):
-                has = dictionaries.has if isinstance(right, Dictionary) else sets.has
-                return self._of_dict(node, has, (sides[0], left), (sides[1], right))
-            if self._says_itself(right, "__contains__"):
-                return self._by_name(node, "__contains__", sides[::-1], [right, left])
-            if isinstance(right, str):
-                return self._of_dict(node, texts.contains, (sides[0], left), (sides[1], right))
-            if not isinstance(right, list | tuple):
-                raise self._refuse(
-                    node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, dicts and sets"
-                )
-            return self._library(
-                node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
-            )
+            return self._contained(node, left, right)
         objects = [one for one in (left, right) if is_record_kind(kind_of(one)) and not _is_container(one)]
         if objects:
             return self._compare_objects(node, left, right, type(objects[0]))
         return self._operated(node, COMPARE[type(op)][1], [left, right], sides)
+
+    def _contained(self, node: ast.Compare, left: Any, right: Any) -> bool:
+        """Return whether a container, or a text, has something."""
+        sides = [node.left, node.comparators[0]]
+        members = members_of(right) if self._statics.find(sides[1])[0] else None
+        if members is not None:
+            self._set_role(node, "lookup").value = TableLookup(node.left, dict.fromkeys(members, True), False)
+            return hashed(left) in members
+        if self._says_itself(right, "__contains__"):
+            return bool(self._by_name(node, "__contains__", sides[::-1], [right, left]))
+        kinds: tuple[tuple[Any, Callable[..., Any]], ...] = (
+            (Dictionary, dictionaries.has),
+            (MemberSet, sets.has),
+            (str, texts.contains),
+            (list | tuple, lists.contains),
+        )
+        has = next((own for cls, own in kinds if isinstance(right, cls)), None)
+        if has is None:
+            what = f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, texts, dicts and sets"
+            raise self._refuse(node, what)
+        return bool(self._library(node, ListsCall(has, tuple(zip(sides, (left, right), strict=True)))))
 
     def _compare_objects(self, node: ast.Compare, left: Any, right: Any, cls: type) -> bool:
         """Compare an object with another value: by fields where its class does so, else by what it is."""
@@ -196,11 +198,10 @@ class Evaluation(ABC):
         of_class = self._operated_by_class(node, function, operands, nodes)
         if of_class is not None:
             return of_class[0]
-        if any(isinstance(one, StackedRows) for one in operands):
-            return self._stacked(node, function, operands, nodes)
-        is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
-        if is_tensors:
-            return self._tensors(node, function, operands)
+        is_stacked = any(isinstance(one, StackedRows) for one in operands)
+        if is_stacked or any(is_tensor_kind(kind_of(one)) for one in operands):
+            own = self._stacked(node, function, operands, nodes) if is_stacked else None
+            return own if is_stacked else self._tensors(node, function, operands)
         if any(isinstance(one, MemberSet) for one in operands):
             of_sets = sets.OPERATORS.get(function.__name__)
             if of_sets is None or not all(isinstance(one, MemberSet) for one in operands):
@@ -208,13 +209,11 @@ class Evaluation(ABC):
             return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
         if any(isinstance(one, Dictionary) for one in operands):
             raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
-        if function is operator.mul and any(isinstance(one, list) for one in operands):
+        if function is operator.mul and any(isinstance(one, list | str) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
-            own = pairs if isinstance(operands[0], list) else pairs[::-1]
-            return self._library(node, ListsCall(lists.repeated, tuple(own)))
-        if function is operator.mul and any(isinstance(one, str) for one in operands):
-            pairs = sorted(zip(nodes, operands, strict=True), key=lambda pair: not isinstance(pair[1], str))
-            return self._library(node, ListsCall(texts.repeated, tuple(pairs)))
+            given = pairs if isinstance(operands[0], list | str) else pairs[::-1]
+            repeated = texts.repeated if isinstance(given[0][1], str) else lists.repeated
+            return self._library(node, ListsCall(repeated, tuple(given)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
             is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
             if not is_known:
@@ -260,7 +259,9 @@ class Evaluation(ABC):
     def _as_truth(self, node: ast.expr, value: Any) -> bool:
         if self._says_itself(value, "__bool__") or self._says_itself(value, "__len__"):
             name = type(value).__name__
-            raise self._refuse(node, f"the truth of a {name}, which its class says; write len(x) > 0, or a method")
+            raise self._refuse(
+                node, f"the truth of a {name}, which its class says; write len(x) > 0, or a method"
+            )
         if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)

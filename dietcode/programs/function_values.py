@@ -54,11 +54,15 @@ class FunctionParts:
         return ast.fix_missing_locations(at(node, made))
 
 
+class FunctionValue:
+    """A function while samples run, and a record of the program's."""
+
+
 def class_of(parts: FunctionParts, known: dict[Any, type]) -> type:
     """Return the class of values with such parts, always the same one; `known` are those that there are."""
     if parts.key not in known:
         name = f"function {getattr(parts.function, '__qualname__', 'of a class')} {len(known)}"
-        known[parts.key] = type(name, (), {"__module__": __name__, "parts": parts})
+        known[parts.key] = type(name, (FunctionValue,), {"__module__": __name__, "parts": parts})
     return known[parts.key]
 
 

@@ -282,7 +282,16 @@ def _first_lazily(items: Sequence[Any], *otherwise: Any) -> Any:
     raise AssertionError("a loop is written in its place")
 
 
-CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first, append_within)  # which a list itself is given to
+CHANGING = (
+    overwrite,
+    removed,
+    turn,
+    clear,
+    insert,
+    splice,
+    append_first,
+    append_within,
+)  # which a list itself is given to
 LAZY = {  # of generators, whose items are computed one by one
     "any": _some_lazily,
     "all": _every_lazily,

@@ -212,7 +212,8 @@ def _over_iterator(
     again, end = Label(), Label()
     code.label(again)
     own = code.read(name)
-    word, step = "place", KnownValue(1)
+    word = "place"
+    step: Value = KnownValue(1)
     if is_of_list:
         place, items = code.emit("field", (own,), "place"), code.emit("field", (own,), "iterated")
         inside = code.emit("binary", (place, code.emit("len", (items,))), "<")
@@ -272,36 +273,18 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
             raise lowering.refuse(node, "a range in steps of 0; allowed: any other number")
         return start, stop, step, lambda at: at
     if isinstance(node, ast.Call) and function in (enumerate, zip):
-        parts = [
-            _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
-            for number, one in enumerate(node.args[:1] if function is enumerate else node.args)
-        ]
-        stop = parts[0][0]
-        is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
-        for many, _ in parts[1:]:
-            if is_strict:
-                different, good = code.emit("binary", (stop, many), "!="), Label()
-                code.jump_unless(different, good)
-                lowering.throw(ValueError, "zip() of different lengths")
-                code.label(good)
-            stop = code.emit("binary", (stop, many), "min")
-        items = [item for _, item in parts]
-        if function is enumerate and len(node.args) == 2:
-            code.write(f" begin {mark}", lowering.value(node.args[1]))
-
-            def counted(at: Value) -> Value:
-                number = code.emit("binary", (code.read(f" begin {mark}"), at), "+")
-                return Several((number, items[0](at)))
-
-            return KnownValue(0), stop, KnownValue(1), counted
-        if function is enumerate:
-            return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
-        return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
+        return _beside(lowering, node, function is enumerate, mark)
     if isinstance(node, ast.Call) and function is reversed:
         start, stop, step, item = _rounds(lowering, node.args[0], mark)
         if start != KnownValue(0) or step != KnownValue(1):
             raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
         return code.emit("binary", (stop, KnownValue(1)), "-"), KnownValue(-1), KnownValue(-1), item
+    return _over_list(lowering, node, mark)
+
+
+def _over_list(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of what has items: a list, a tuple, a text, a dict."""
+    code = lowering.code
     value = lowering.items(node)
     kinds = lowering.site(node).kinds
     if "text" in kinds:
@@ -314,6 +297,38 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
     code.write(name, value)
     stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
     return KnownValue(0), stop, KnownValue(1), lambda at: code.item(code.read(name), at)
+
+
+def _beside(
+    lowering: FunctionWriter, node: ast.Call, is_counted: bool, mark: str
+) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of ``zip``, or of ``enumerate``."""
+    code = lowering.code
+    parts = [
+        _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
+        for number, one in enumerate(node.args[:1] if is_counted else node.args)
+    ]
+    stop = parts[0][0]
+    is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
+    for many, _ in parts[1:]:
+        if is_strict:
+            different, good = code.emit("binary", (stop, many), "!="), Label()
+            code.jump_unless(different, good)
+            lowering.throw(ValueError, "zip() of different lengths")
+            code.label(good)
+        stop = code.emit("binary", (stop, many), "min")
+    items = [item for _, item in parts]
+    if is_counted and len(node.args) == 2:
+        code.write(f" begin {mark}", lowering.value(node.args[1]))
+
+        def counted(at: Value) -> Value:
+            number = code.emit("binary", (code.read(f" begin {mark}"), at), "+")
+            return Several((number, items[0](at)))
+
+        return KnownValue(0), stop, KnownValue(1), counted
+    if is_counted:
+        return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
+    return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
 
 
 def _stepped(

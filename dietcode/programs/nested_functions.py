@@ -95,7 +95,7 @@ def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
 
 
 def functions_named(tree: ast.FunctionDef, outer: set[str]) -> set[str]:
-    """Return the functions within functions that a function's names stand for, if outside it they are these."""
+    """Return the functions within functions that names stand for in one, if outside of it they are these."""
     return (outer - _names(tree)[1]) | {one.name for one in _definitions(tree)}
 
 
@@ -154,7 +154,8 @@ class _Closures(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Leave the name that is called; give what is a value already the variables that it reads."""
-        is_closure = isinstance(node.func, ast.Constant) and node.func.value is closure
+        named: Any = node.func.value if isinstance(node.func, ast.Constant) else None
+        is_closure = named is closure
         known = self._functions.get(node.args[0].id) if is_closure and _is_name(node.args[0]) else None
         if is_closure:
             node.keywords = self._read(node, known) if known is not None else []

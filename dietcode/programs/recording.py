@@ -15,10 +15,12 @@ from dietcode.programs import lists, sets
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_exceptions import ExceptionEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
+from dietcode.programs.function_values import FunctionValue
+from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.kinds import WholeNumbers, is_record_kind, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
-from dietcode.programs.sets import MemberSet, has_set
+from dietcode.programs.sets import MemberSet, has_one
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows, has_text
@@ -156,11 +158,15 @@ class Recording:
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
-        if has_set(result):
-            source = self.source_of(self._function)
-            raise source.refusal(source.tree.body[-1], "returns a set; return sorted of it, or a list")
+        source = self.source_of(self._function)
+        for one, advice in (
+            (MemberSet, "a set; return sorted of it, or a list"),
+            (ListIterator | NumberIterator, "an iterator; return list of it"),
+            (FunctionValue, "a function; return what it gives"),
+        ):
+            if has_one(result, one):
+                raise source.refusal(source.tree.body[-1], f"returns {advice}")
         if _has_stack(result):
-            source = self.source_of(self._function)
             raise source.refusal(
                 source.tree.body[-1],
                 "returns torch.stack of a list of any length; return the list, and stack it outside",
@@ -268,7 +274,9 @@ class _Activation(ExceptionEvaluation):
         )
         if of_class is not None:
             if self._says_itself(before, f"__i{BINARY[type(node.op)][1].__name__.strip('_')}__"):
-                raise self._refuse(node, "an operator as += that a class changes its object by; write x = x + y")
+                raise self._refuse(
+                    node, "an operator as += that a class changes its object by; write x = x + y"
+                )
             self._store(node.target, of_class[0])
             return NEXT
         if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):

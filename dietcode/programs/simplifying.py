@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import collections
-import inspect
-from types import ModuleType
 from typing import TypeGuard
 
-from dietcode.programs import dictionaries, lists, orders, sets
+from dietcode.programs import lists, orders
 from dietcode.programs.cells import with_caches, with_cells
+from dietcode.programs.displays import DisplaySimplification
 from dietcode.programs.exceptions import is_exception_class
-from dietcode.programs.generators import as_list, has_yield, mark_whole, without_yield
+from dietcode.programs.generators import as_list, mark_whole, without_yield
 from dietcode.programs.lambdas import without_lambdas
 from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
@@ -23,9 +22,8 @@ from dietcode.programs.made_lists import (
     is_mapped,
     mapped,
     renamed,
-    with_pairs,
 )
-from dietcode.programs.nested_functions import as_value, functions_named
+from dietcode.programs.nested_functions import functions_named
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
@@ -74,15 +72,7 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     return ast.fix_missing_locations(found)
 
 
-class _Simplification(ast.NodeTransformer):
-    def __init__(self, outside: Outside, own: set[str], tree: ast.FunctionDef) -> None:
-        self._outside, self._tree = outside, tree
-        self._own = own  # names that the function, or one within it, gives to something
-        inner = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
-        self._within: set[str] = set()  # the functions within one that its text may name
-        self._generators = {one.name for one in inner if has_yield(one)}
-        self._asked = {own for one in ast.walk(tree) if (own := _asked_next(one))}
-
+class _Simplification(DisplaySimplification, ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         node.comparators = [
             at(one, ast.Tuple(one.elts, ast.Load()))
@@ -180,24 +170,9 @@ class _Simplification(ast.NodeTransformer):
         is_of_generator = isinstance(node.args[0], ast.Call) and self._is_generator(node.args[0].func)
         return first_of(node, node.args[0]) if word == "next" and is_of_generator else None
 
-    def _is_generator(self, node: ast.expr) -> bool:
-        """Whether an expression is a function that yields."""
-        if isinstance(node, ast.Name) and node.id in self._own:
-            return node.id in self._generators
-        return inspect.isgeneratorfunction(self._stands_for(node))
-
     def _all_of_calls(self, node: ast.expr) -> ast.AST:
         found: ast.AST = self.generic_visit(node)
         return found
-
-    def _stands_for(self, node: ast.expr) -> object:
-        """Return what a name outside of the function, or one of a module, stands for; None for others."""
-        if isinstance(node, ast.Name):
-            return None if node.id in self._own else self._outside(node.id)[1]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
-            base = self._stands_for(node.value)
-            return getattr(base, node.attr, None) if isinstance(base, ModuleType | type) else None
-        return None
 
     def _of_whole(self, node: ast.Call, word: str) -> ast.AST:
         if word not in _WHOLE or not node.args:
@@ -289,24 +264,6 @@ class _Simplification(ast.NodeTransformer):
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 
-    def _all_kept(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        """Return a value with the generators in it that variables keep as iterators."""
-        if isinstance(target, ast.Name):
-            return self._kept(value, target.id)
-        pairs = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple)
-        if pairs and len(target.elts) == len(value.elts):
-            both = zip(target.elts, value.elts, strict=True)
-            value.elts = [self._all_kept(own, one) for own, one in both]
-        return value
-
-    def _kept(self, value: ast.expr, name: str) -> ast.expr:
-        """Return a generator that a variable keeps as an iterator: what was taken of it does not come again."""
-        own = as_generator(value, self._stands_for)
-        if own is not None:
-            return call(value, "iter", as_list(own))
-        is_of_generator = isinstance(value, ast.Call) and self._is_generator(value.func)
-        return call(value, "iter", value) if is_of_generator and name in self._asked else value
-
     def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt]:
         found: list[ast.stmt] = []
         for target in node.targets:
@@ -329,82 +286,6 @@ class _Simplification(ast.NodeTransformer):
             made = self.visit(one)
             found += made if isinstance(made, list) else [made]
         return found
-
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        """``{k: v, **d}`` -> a dict of the pair (k, v) that gets what d has, too."""
-        self.generic_visit(node)
-        found: ast.expr | None = None
-        rows: list[ast.expr] = []
-        for key, value in zip([*node.keys, None], [*node.values, None], strict=True):
-            if key is not None and value is not None:
-                rows.append(at(value, ast.Tuple([key, self._value_of(value)], ast.Load())))
-                continue
-            if rows or found is None:
-                found = with_pairs(node, found, rows)
-                rows = []
-            if value is not None:
-                found = self._with_dict(node, found, value)
-        assert found is not None  # the last one begins a dict
-        return found
-
-    def _with_dict(self, node: ast.Dict, found: ast.expr, value: ast.expr) -> ast.expr:
-        """Return a dict that gets what another one has, too; of a constant one, item by item."""
-        known = self._stands_for(value)
-        if not isinstance(known, dict):
-            return call(node, constant(dictionaries.united), found, value)
-        rows: list[ast.expr] = [
-            at(value, ast.Tuple([at(value, ast.Constant(one)), at(value, _item_of(value, one))], ast.Load()))
-            for one in known
-        ]
-        return with_pairs(node, found, rows)
-
-    def _value_of(self, node: ast.expr) -> ast.expr:
-        """Return a function that something keeps as a value; anything else as it is."""
-        named = self._stands_for(node) if isinstance(node, ast.Name | ast.Attribute) else None
-        is_within = isinstance(node, ast.Name) and node.id in self._within
-        is_function = callable(named) and not isinstance(named, type)
-        return as_value(node) if is_within or is_function else node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        node.body, node.orelse = self._value_of(node.body), self._value_of(node.orelse)
-        return self.generic_visit(node)
-
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        node.value = None if node.value is None else self._value_of(node.value)
-        return self.generic_visit(node)
-
-    def visit_List(self, node: ast.List) -> ast.AST:
-        """``[*range(n)]`` -> ``[*list(range(n))]``."""
-        if isinstance(node.ctx, ast.Load):
-            node.elts = list(map(self._value_of, node.elts))
-        for one in node.elts:
-            if isinstance(one, ast.Starred):
-                own = as_list(one.value)
-                one.value = call(own, "list", own) if is_looped(own) else own
-        return self.generic_visit(node)
-
-    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
-        """``(*a, b)`` -> ``tuple([*a, b])``."""
-        has_stars = any(isinstance(one, ast.Starred) for one in node.elts)
-        if isinstance(node.ctx, ast.Load):
-            node.elts = list(map(self._value_of, node.elts))
-        if not has_stars or not isinstance(node.ctx, ast.Load):
-            return self.generic_visit(node)
-        made: ast.expr = self.visit(at(node, ast.List(node.elts, ast.Load())))
-        return call(node, "tuple", made)
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
-        pair = at(node, ast.Tuple([node.key, node.value], ast.Load()))
-        rows: ast.expr = self.visit(at(node, ast.ListComp(pair, node.generators)))
-        return call(node, constant(dictionaries.made), rows)
-
-    def visit_Set(self, node: ast.Set) -> ast.AST:
-        self.generic_visit(node)
-        return call(node, constant(sets.made), at(node, ast.List(node.elts, ast.Load())))
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
-        rows: ast.expr = self.visit(at(node, ast.ListComp(node.elt, node.generators)))
-        return call(node, constant(sets.made), rows)
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(without_generators(node, self._stands_for))
@@ -454,14 +335,3 @@ def _spliced(node: ast.AST, target: ast.expr, value: ast.expr) -> list[ast.stmt]
 def _is_known(node: ast.expr) -> TypeGuard[ast.Set]:
     """Whether an expression is a set of numbers and texts in the text."""
     return isinstance(node, ast.Set) and all(isinstance(one, ast.Constant) for one in node.elts)
-
-
-def _item_of(node: ast.expr, key: object) -> ast.expr:
-    return ast.Subscript(node, at(node, ast.Constant(key)), ast.Load())
-
-
-def _asked_next(node: ast.AST) -> str:
-    """Return the variable of which ``next`` is asked; empty for anything else."""
-    is_next = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
-    given = node.args[0] if isinstance(node, ast.Call) and is_next and node.args else None
-    return given.id if isinstance(given, ast.Name) else ""

@@ -100,12 +100,13 @@ def _pairwise(node: ast.Call) -> ast.expr | None:
 def _product(node: ast.Call) -> ast.expr | None:
     named = {one.arg: one.value for one in node.keywords}
     repeat = named.pop("repeat", ast.Constant(1))
-    if named or not node.args or not isinstance(repeat, ast.Constant) or repeat.value not in range(1, 9):
+    times: Any = repeat.value if isinstance(repeat, ast.Constant) else 0
+    if named or not node.args or times not in range(1, 9):
         return None
     given, begin = list(node.args), []
-    if repeat.value > 1:
+    if times > 1:
         begin = [bound(node, f"items {k}", _listed(one, one)) for k, one in enumerate(given)]
-        given = [load(node, f"items {k}") for k in range(len(given))] * repeat.value
+        given = [load(node, f"items {k}") for k in range(len(given))] * times
     names = [f"part{k}" for k in range(len(given))]
     loops = [
         ast.comprehension(at(node, ast.Name(name, ast.Store())), one, [], 0)
@@ -127,7 +128,8 @@ def _chosen(is_ordered: bool) -> Rule:
     """Return the rule of ``combinations`` and ``permutations`` of a constant number of items."""
 
     def rule(node: ast.Call) -> ast.expr | None:
-        many = node.args[1].value if len(node.args) == 2 and isinstance(node.args[1], ast.Constant) else 0
+        given = node.args[1] if len(node.args) == 2 else None
+        many: Any = given.value if isinstance(given, ast.Constant) else 0
         if node.keywords or many not in range(1, 7):
             return None
         items, count = load(node, "items"), call(node, "len", load(node, "items"))
@@ -159,11 +161,12 @@ def _applied(function: ast.expr, *given: ast.expr) -> ast.expr | None:
     names = [one.arg for one in function.args.args]
     if len(names) != len(given) or function.args.defaults:
         return None
-    return _Replaced(dict(zip(names, given, strict=True))).visit(copy.deepcopy(function.body))  # type: ignore[no-any-return]
+    found: ast.expr = _Replaced(dict(zip(names, given, strict=True))).visit(copy.deepcopy(function.body))
+    return found
 
 
 def _until(is_taken: bool) -> Rule:
-    """Return the rule of ``takewhile`` and ``dropwhile``: items before and behind the first that is not so."""
+    """Return the rule of ``takewhile`` and ``dropwhile``: items before and behind the first that differs."""
 
     def rule(node: ast.Call) -> ast.expr | None:
         if node.keywords or len(node.args) != 2:

@@ -208,6 +208,6 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("isdigit", 0): are_digits,
     ("isspace", 0): are_spaces,
 }
-FUNCTIONS: dict[Any, Callable[[str], Any]] = {len: length, list: listed, int: whole, float: real}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {len: length, list: listed, int: whole, float: real}
 ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
 REHEARSED = (" 1 ab ", "b")  # texts with which each line is reached: the first, and others

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from needs import of_extra
-from program_runs import native_program
+from program_runs import compiled, native_program
 
 import dietcode
 from dietcode.errors import ModelError, ProgramError
@@ -101,6 +101,74 @@ def test_texts_of_many_pieces_take_no_more_than_they_have() -> None:
     assert _called(program, [*given, *given]) == [grown(one) for one in [*given, *given]]
     words = [["x", "y"], ["é" * 300, "z" * 500, ""]]
     assert _called(_native(branched, [["a", "b"]]), words) == [branched(one) for one in words]
+
+
+ALPHABET = "abcdefghijkl"
+
+
+def taken_apart(text: str) -> Any:
+    found: list[Any] = []
+    for at, one in enumerate(text):
+        if one in ALPHABET:
+            found.append(ALPHABET.index(one))
+        elif one.isdigit() or one.isspace():
+            found.append(ord(one) - ord("0"))
+        if at and text[at - 1] == one:
+            found.append((one, at))
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    try:
+        real = float(text)
+    except ValueError:
+        real = -1.0
+    first = text[0] if text else "?"
+    parts = (
+        text[::-1],
+        text[1:3],
+        text[-2:],
+        text[:-1:2],
+        len(text),
+        text.split(),
+        text.split("-"),
+        list(text),
+    )
+    tests = (
+        text.startswith("a"),
+        text.endswith("é"),
+        "b" in text,
+        text.find("b"),
+        text.count("a-"),
+        text == "l",
+    )
+    order = sorted(text), max([text, "k"]), sorted([(text, 1), ("b", 2), ("b", 0)]), (1, text) < (1, "b")
+    made = text.replace("a", "bb"), text.strip(), text * 2, {one: text.count(one) for one in text}
+    return found, number, real, first, parts, tests, order, made
+
+
+TEXTS = [
+    "abba",
+    "l 12",
+    " 2.5x",
+    "a-b-",
+    "",
+    "12",
+    "-7 ",
+    "+3.5e2",
+    "nope é",
+    "  a-a- kühl ",
+    "1e",
+    ".",
+    "-inf",
+    "x" * 40,
+]
+
+
+def test_texts_are_taken_apart_as_python_does() -> None:
+    wanted = [taken_apart(one) for one in TEXTS]
+    assert _called(_native(taken_apart, TEXTS[:8]), TEXTS) == wanted
+    assert compiled(taken_apart, TEXTS[:8], TEXTS) == wanted
 
 
 def joined(items: list[Any]) -> str:

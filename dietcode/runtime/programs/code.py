@@ -19,7 +19,7 @@ An instruction is one of
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
-    ["concatenate", d, a]  ["characters", d, a]  the texts of a list, one behind the other; a text's characters
+    ["concatenate", d, a]  ["characters", d, a]  the texts of a list as one; a text's characters
     ["parsed", d, a]  ["ordinal", d, a]          the float that a text is, or None; the number of a character
     ["order", d, a, b]                           whether a text, or a tuple or list of some, is before another
                                                  (-1), it (0), or behind (1)
@@ -113,7 +113,9 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "format": (("register", "d"), ("register", "a"), ("text", "b")),
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
-    **{one: (("register", "d"), ("register", "a")) for one in ("concatenate", "characters", "parsed", "ordinal")},
+    **dict.fromkeys(
+        ("concatenate", "characters", "parsed", "ordinal"), (("register", "d"), ("register", "a"))
+    ),
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
