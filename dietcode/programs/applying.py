@@ -19,7 +19,7 @@ def lower_applied(writer: FunctionWriter, node: ast.Call) -> Value:
     code, end = writer.code, Label()
     owner, found = (f"{word} {node.lineno} {node.col_offset}" for word in ("applied", " applied result"))
     code.write(owner, writer.value(node.func))
-    known: dict[type, ast.Call] = writer.site(node).value
+    known: dict[type, ast.expr] = writer.site(node).value
     for cls, call in known.items():
         other = Label()
         kind = code.emit("kind", (code.read(owner),))

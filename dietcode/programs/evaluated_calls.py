@@ -54,6 +54,7 @@ _ADVICE = {
     "super": "name the class: Base.method(self, …)",
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
+    "chr": "write an item of a text, as ALPHABET[n]",
     "repr": "write str, or an f-string",
 }
 _OF_PACKAGES = {

@@ -91,8 +91,8 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value, is_view=True)
-            if not isinstance(items, list | tuple):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists and tuples")
+            if not isinstance(items, list | tuple | str):
+                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts")
             found += items
         return found
 

@@ -139,16 +139,22 @@ class ExpressionLowering(ABC):
         found: Value | None = None
         for is_list, several in itertools.groupby(node.elts, lambda one: isinstance(one, ast.Starred)):
             nodes = list(several)
-            parts = [self.value(one.value) for one in nodes if isinstance(one, ast.Starred)]
+            parts = [self._items_of(one.value) for one in nodes if isinstance(one, ast.Starred)]
             if not is_list:
                 parts = [self.code.emit("list", tuple(map(self.value, nodes)))]
-            else:
-                parts = [
-                    self.code.emit("as", (one,), "list") for one in parts
-                ]  # `[*a]` is another list than a
             for one in parts:
                 found = one if found is None else self.code.emit("binary", (found, one), "+")
         return self.code.emit("list", ()) if found is None else found
+
+    def _items_of(self, node: ast.expr) -> Value:
+        """Return a list of its own with the items of a list, a tuple or a text."""
+        kinds = self.site(node).kinds
+        if "text" in kinds and len(kinds) > 1:
+            raise self.refuse(node, "is a text in one sample and something else in another")
+        value = self.value(node)
+        if "text" in kinds:
+            return self.code.emit("characters", (value,))
+        return self.code.emit("as", (value,), "list")
 
     def items(self, node: ast.expr) -> Value:
         """Return the value of an expression; of a dict, its own list of its keys, and that of a set."""

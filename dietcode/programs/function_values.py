@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.programs.standard_library import operator_of
 from dietcode.programs.statements import at, constant, load
 
 
@@ -38,7 +39,7 @@ class FunctionParts:
         names = tuple(name for name, _ in self.named)
         return self.function, len(self.positional), names, tuple((one, id(value)) for one, value in parts)
 
-    def call(self, node: ast.Call) -> ast.Call:
+    def call(self, node: ast.Call) -> ast.expr:
         """Return a call of such a value as one of the function, with the value in a variable of `node`'s."""
 
         def part(given: tuple[str, Any]) -> ast.expr:
@@ -50,8 +51,8 @@ class FunctionParts:
         own = {one.arg for one in node.keywords}
         named = [at(node, ast.keyword(name, part(one))) for name, one in self.named if name not in own]
         args = [*map(part, self.positional), *node.args]
-        made = ast.Call(constant(self.function), args, [*node.keywords, *named])
-        return ast.fix_missing_locations(at(node, made))
+        made = at(node, ast.Call(constant(self.function), args, [*node.keywords, *named]))
+        return ast.fix_missing_locations(operator_of(made, self.function) or made)
 
 
 class FunctionValue:

@@ -7,6 +7,8 @@ import inspect
 from types import CodeType
 from typing import Any
 
+from dietcode.programs.nested_functions import as_value
+
 
 def definition_of(function: Any) -> ast.FunctionDef | None:
     """Return a lambda as a function by def; None where its file has several that it may be.
@@ -73,7 +75,7 @@ def without_lambdas(tree: ast.FunctionDef) -> ast.FunctionDef:
                 ast.copy_location(ast.FunctionDef(name, node.args, body, []), node)
             )
             made.append(without_lambdas(own))
-            return ast.copy_location(ast.Name(name, ast.Load()), node)
+            return as_value(ast.copy_location(ast.Name(name, ast.Load()), node))
 
     tree.body = [_Named().visit(one) for one in tree.body]
     tree.body = [*tree.body, *made]

@@ -157,8 +157,9 @@ class _Closures(ast.NodeTransformer):
         named: Any = node.func.value if isinstance(node.func, ast.Constant) else None
         is_closure = named is closure
         known = self._functions.get(node.args[0].id) if is_closure and _is_name(node.args[0]) else None
+        if known is not None:
+            node.args, node.keywords = [constant(known)], self._read(node, known)
         if is_closure:
-            node.keywords = self._read(node, known) if known is not None else []
             return node
         if not isinstance(node.func, ast.Name):
             node.func = self.visit(node.func)

@@ -160,6 +160,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
                 mark_whole(one)
         if is_join or word in LOOPED:
             node.args = [as_list(one) for one in node.args]
+        if is_join:
+            node.args = [call(one, "list", one) if is_looped(one) else one for one in node.args]
 
     def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
         """Return ``any``, ``all`` or ``next`` of a generator as what stops early; None for all else."""

@@ -238,6 +238,22 @@ def _repeated(node: ast.Call) -> ast.expr | None:
     return at(node, ast.BinOp(one, ast.Mult(), node.args[1]))
 
 
+_OPERATORS: tuple[tuple[Any, ast.operator], ...] = (
+    (operator.add, ast.Add()),
+    (operator.sub, ast.Sub()),
+    (operator.mul, ast.Mult()),
+    (operator.truediv, ast.Div()),
+    (operator.floordiv, ast.FloorDiv()),
+    (operator.mod, ast.Mod()),
+)
+
+
+def operator_of(node: ast.Call, function: Any) -> ast.expr | None:
+    """Return a call of a function that is an operator of two as that; None for others."""
+    op = next((op for own, op in _OPERATORS if own is function), None)
+    return None if op is None else _operator(op)(node)
+
+
 def _operator(op: ast.operator) -> Rule:
     """Return the rule of a function that is an operator of two."""
 
@@ -357,12 +373,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (itertools.dropwhile, _until(False)),
     (itertools.groupby, _grouped),
     (itertools.repeat, _repeated),
-    (operator.add, _operator(ast.Add())),
-    (operator.sub, _operator(ast.Sub())),
-    (operator.mul, _operator(ast.Mult())),
-    (operator.truediv, _operator(ast.Div())),
-    (operator.floordiv, _operator(ast.FloorDiv())),
-    (operator.mod, _operator(ast.Mod())),
+    *((function, _operator(op)) for function, op in _OPERATORS),
     (heapq.nlargest, _of_ends(True)),
     (heapq.nsmallest, _of_ends(False)),
     (functools.reduce, _reduced),

@@ -508,7 +508,7 @@ def with_pairs_of_itertools(n: int) -> Any:
 
 
 def with_late_binding(items: list[int]) -> Any:
-    several = [lambda one: one + k for k in items]
+    several = [lambda one: one + k for k in items]  # noqa: B023  (which is refused)
     return [own(1) for own in several]
 
 
@@ -570,12 +570,16 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
     "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
-    "a variable that is another one later": (with_late_binding, [[1, 2]], "and reads k, which is assigned anew"),
+    "a variable that changes": (with_late_binding, [[1, 2]], "and reads k, which is assigned anew"),
     "a function as result": (with_function_as_result, [1], "returns a function; return what it gives"),
     "an iterator as result": (with_iterator_as_result, [[1]], "returns an iterator; return list of it"),
-    "the truth of an object": (with_truth_of_an_object, [[1]], "the truth of a Basket, which its class says"),
-    "an iterator in zip": (with_iterator_beside, [[1, 2]], "an iterator in zip, enumerate or reversed; write"),
-    "a bounded deque extended": (with_bounded_extended, [[1]], "calls extend of a deque with maxlen; allowed"),
+    "the truth of an object": (with_truth_of_an_object, [[1]], "the truth of a Basket, which its"),
+    "an iterator in zip": (with_iterator_beside, [[1, 2]], "an iterator in zip, enumerate or reversed"),
+    "a bounded deque extended": (
+        with_bounded_extended,
+        [[1]],
+        "calls extend of a deque with maxlen; allowed",
+    ),
     "texts that are filled in": (with_texts_filled_in, ["%d"], "computes with texts; allowed: comparisons"),
     "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
     "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
