@@ -33,7 +33,7 @@ def lower_applied(writer: FunctionWriter, node: ast.Call) -> Value:
     return code.read(found)
 
 
-def lower_function(writer: FunctionWriter, node: ast.Call) -> Value:
+def lower_function(writer: FunctionWriter, node: ast.expr) -> Value:
     """Write a function as a value."""
     cls, given = writer.site(node).value
     fields: Sequence[str] = writer.records[cls.__name__]

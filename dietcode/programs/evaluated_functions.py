@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from dietcode.programs.evaluated_arguments import ArgumentEvaluation
@@ -45,13 +46,23 @@ class FunctionEvaluation(ArgumentEvaluation):
             )
         return self._function(node, function, node.args[1:], node.keywords)
 
-    def _function(self, node: ast.Call, function: Any, args: list[ast.expr], named: list[ast.keyword]) -> Any:
-        """Make a function a value."""
+    def _bound(self, node: ast.Attribute, base: Any, function: Any) -> Any:
+        return self._function(node, function, [node.value], [], [base])
+
+    def _function(
+        self,
+        node: ast.expr,
+        function: Any,
+        args: list[ast.expr],
+        named: list[ast.keyword],
+        known: Sequence[Any] = (),
+    ) -> Any:
+        """Make a function a value; its first argument may be known already."""
         given: list[tuple[str, ast.expr]] = []
         values: dict[str, Any] = {}
 
         def part(name: str, one: ast.expr) -> tuple[str, Any]:
-            value = self._value(one)
+            value = known[0] if known else self._value(one)
             if self._statics.find(one)[0] and (is_frozen(value) or isinstance(value, str)):
                 return "", value
             given.append((name, one))

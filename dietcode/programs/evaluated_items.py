@@ -199,11 +199,17 @@ class ItemEvaluation(Evaluation):
             return self._property(node, base, own)
         if isinstance(own, functools.cached_property):
             raise self._refuse(node, f"{node.attr} is a cached_property; allowed: a property, or a field")
+        if inspect.isfunction(own):
+            return self._bound(node, base, own)
         self._field(node, base, node.attr)
         try:
             return getattr(base, node.attr)
         except AttributeError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
+
+    @abstractmethod
+    def _bound(self, node: ast.Attribute, base: Any, function: Any) -> Any:
+        """Make a value of a method of an object."""
 
     @abstractmethod
     def _property(self, node: ast.Attribute, base: Any, own: property) -> Any:

@@ -10,12 +10,14 @@ from typing import Any
 from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
+from dietcode.programs.function_values import parts_of
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import BoundedList, Extremes, WholeNumbers, is_record_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import is_of_library
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.spreading import is_read_alone
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, topk_call
 from dietcode.programs.statements import at
@@ -43,6 +45,10 @@ class MethodEvaluation(ObjectEvaluation):
         if not isinstance(node.func, ast.Attribute):
             return self._applied_value(node, self._value(node.func))
         base, name = self._value(node.func.value), node.func.attr
+        if is_record_kind(kind_of(base)) and parts_of(getattr(base, name, None)) is not None:
+            if not is_read_alone(node.func.value):
+                raise self._refuse(node, f"calls {name} of what is computed here; give it a name before")
+            return self._applied_value(node, self._value(node.func))
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
         rules: tuple[tuple[Any, Callable[..., Any]], ...] = (
@@ -58,9 +64,8 @@ class MethodEvaluation(ObjectEvaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
-        if is_record_kind(kind_of(base)):
-            return self._method_of_record(node, base, args, named)
-        return self._method_of_list(node, base, args, named)
+        is_record = is_record_kind(kind_of(base))
+        return (self._method_of_record if is_record else self._method_of_list)(node, base, args, named)
 
     @abstractmethod
     def _applied_value(self, node: ast.Call, own: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.applying import lower_function
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
@@ -302,10 +303,13 @@ class ExpressionLowering(ABC):
         return self.code.emit("get", (base, at))
 
     def _attribute(self, node: ast.Attribute) -> Value:
-        if self.site(node).role == "constant":
-            return self.constant(node)
-        if self.site(node).role == "property":
-            return self.call(self.site(node).value)
+        special: dict[str, Callable[[], Value]] = {
+            "constant": lambda: self.constant(node),
+            "function": lambda: lower_function(self, node),
+            "property": lambda: self.call(self.site(node).value),
+        }
+        if self.site(node).role in special:
+            return special[self.site(node).role]()
         base = self.value(node.value)
         role, known = self.site(node).role, self.site(node).value
         if role == "stack shape":

@@ -159,6 +159,47 @@ def hooks_and_options() -> Case:
     return dietcode.program(program), _words(3, 2), _words(1, 5, 4, seed=2)
 
 
+class StackMachine:
+    def __init__(self, last: Callable[[Any], Any]) -> None:
+        self.items: list[Any] = []
+        self.last = last
+
+    def push(self, word: int) -> None:
+        self.items.append(vector(word))
+
+    def add(self, _: int) -> None:
+        try:
+            right, left = self.items.pop(), self.items.pop()
+        except IndexError:
+            raise UnsureError("too few") from None
+        self.items.append(torch.tanh(left + right))
+
+    def result(self, steps: list[tuple[str, int]]) -> Any:
+        table = {"push": self.push, "add": self.add}
+        for name, word in steps:
+            if name not in table:
+                raise UnsureError(f"no {name}")
+            table[name](word)
+        return self.last(self.items[-1])
+
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+def methods_as_values() -> Case:
+    def program(steps: list[tuple[str, int]]) -> Any:
+        last = ACTIVATIONS["tanh" if len(steps) > 1 else "relu"]
+        machine = StackMachine(last if len(steps) > 3 else lambda one: one * 2)
+        try:
+            return machine.result(steps), last(vector(len(steps)))
+        except UnsureError as error:
+            return None, str(error)
+
+    pushes, add = [("push", one) for one in range(5)], ("add", 0)
+    samples = [[*pushes[:3], add], pushes[:1], [add], [("jump", 0)], [*pushes, add, add]]
+    return dietcode.program(program), samples, [pushes[1:3], [pushes[0], add], [*pushes[:4], add, add, add]]
+
+
 # ---- Operators of classes ----
 
 
@@ -450,6 +491,7 @@ PROGRAMS = {
         schedules,
         tried_again,
         hooks_and_options,
+        methods_as_values,
         operators_of_classes,
         calculator,
         tokens_one_by_one,
