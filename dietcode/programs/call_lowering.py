@@ -8,14 +8,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dietcode.programs import dictionaries, sets
+from dietcode.programs.applying import lower_applied, lower_function
 from dietcode.programs.calling import callable_of
 from dietcode.programs.classes import kinds_of
 from dietcode.programs.code import Label
 from dietcode.programs.exceptions import ARGS
 from dietcode.programs.expressions import ExpressionLowering
+from dietcode.programs.generators import is_whole
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind
-from dietcode.programs.loops import lower_lazily, lower_listed, lower_map
-from dietcode.programs.roles import BUILTINS, LIST_METHODS, initialiser_of
+from dietcode.programs.loops import lower_lazily, lower_listed, lower_map, lower_next
+from dietcode.programs.roles import BUILTINS, LIST_METHODS, OF_TEXTS, initialiser_of
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
@@ -152,6 +154,12 @@ class CallLowering(ExpressionLowering):
         args, named = self._arguments(node)
         return self._completed(self.site(node).callees, [*(KnownValue(one) for one in bound), *args], named)
 
+    def _called(self, node: ast.Call) -> Value:
+        """Write a call of a function that is compiled too."""
+        found = self.code.emit("call", self._given(node), self.callee(node))
+        self.code.instructions[-1].is_whole = is_whole(node)
+        return found
+
     def _completed(
         self, contexts: Collection[int], given: Sequence[Value], named: Mapping[str, Value]
     ) -> list[Value]:
@@ -212,16 +220,18 @@ class CallLowering(ExpressionLowering):
                 node, "tolist of whole numbers or bools; write x.float().tolist(), and int() of its items"
             )
         is_bool = bool(tensors) and all(one[1] == "bool" for one in tensors)
-        word = "bool" if is_bool else "float"
+        is_whole = bool(tensors) and all(one[1] == "int32" for one in tensors)
+        word = "bool" if is_bool else "int" if is_whole else "float"
         return self.code.emit("values", (value,)) if role == "tolist" else self.number(value, word)
 
     def _builtin(self, node: ast.Call, function: Any) -> Value:
         args = [self.items(one) for one in node.args]
         if node.keywords:
             raise self.refuse(node, f"{function.__name__} with names of arguments")
-        if function is find or (function is round and len(args) == 2):
-            is_found = function is find
-            return self.code.emit("binary", args, "find") if is_found else self.code.emit("rounded", args)
+        of_own = {find: ("binary", "find")} | {own: (word,) for own, word in OF_TEXTS.items()}
+        if function in of_own or (function is round and len(args) == 2):
+            word, *rest = of_own.get(function, ("rounded",))
+            return self.code.emit(word, args, *rest)
         if function is len:
             if isinstance(args[0], Several):
                 return KnownValue(len(args[0].items))
@@ -308,9 +318,12 @@ _CALLS: dict[str, Callable[[CallLowering, ast.Call, Site], Value]] = {
     "constant": lambda own, node, _: own.constant(node),
     "stack": lambda own, node, _: own._stacked(node),
     "lazy": lambda own, node, site: lower_lazily(own, node, bool(site.value)),
+    "applied": lambda own, node, _: lower_applied(own, node),
+    "function": lambda own, node, _: lower_function(own, node),
+    "next": lambda own, node, _: lower_next(own, node),
     "map": lambda own, node, _: lower_map(own, node),
     "listed": lambda own, node, _: lower_listed(own, node),
-    "call": lambda own, node, _: own.code.emit("call", own._given(node), own.callee(node)),
+    "call": lambda own, node, _: own._called(node),
     "kinds": lambda own, node, site: own.is_of(own.value(node.args[0]), site.value),
     "method": lambda own, node, _: own._by_class(node),
     "text": lambda own, node, _: own.code.emit("join", [own.value(node.args[0])]),

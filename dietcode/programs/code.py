@@ -50,6 +50,14 @@ class Instruction:
         Of a jump; for "label", itself.
     handler : ExceptionHandler or None
         Where it goes on if it throws; it does not write then.
+    again : (ExceptionHandler, tuple of type) or None
+        Of what throws again whatever came to a handler and is of none of these classes.
+    is_sure : bool
+        Whether the item that it reads is known to be there.
+    is_whole : bool
+        Whether it calls what may be a generator, whose values are used when all of them are there.
+    generator : str
+        Where the generator is, and its text, whose list is being made.
     """
 
     word: str
@@ -60,6 +68,10 @@ class Instruction:
     group: OperationGroup | None = None
     target: Label | None = None
     handler: ExceptionHandler | None = None
+    again: tuple[ExceptionHandler, tuple[type, ...]] | None = None
+    is_sure: bool = False
+    is_whole: bool = False
+    generator: str = ""
 
 
 THROWING = frozenset(
@@ -88,6 +100,8 @@ class Code:
         self._changed: set[str] = set()
         self._group = OperationGroup()
         self.handlers: list[ExceptionHandler] = []  # of what is being written, the innermost last
+        self.taken: dict[ExceptionHandler, tuple[type, ...]] = {}  # the classes that a handler takes
+        self.generator = ""
 
     def fresh(self) -> int:
         """Return a new register."""
@@ -101,8 +115,21 @@ class Code:
         handler = self.handlers[-1] if self.handlers and word in THROWING else None
         if handler is not None and self._changed:  # what takes it reads variables
             given = self._settled(given)
-        self.instructions.append(Instruction(word, target, given, list(rest), self.line, handler=handler))
+        made = Instruction(word, target, given, list(rest), self.line, handler=handler)
+        made.generator = self.generator
+        self.instructions.append(made)
         return Register(target[0] if target else -1)
+
+    def item(self, base: Value, at: Value) -> Register:
+        """Write a read of an item that a loop knows to be there."""
+        found = self.emit("get", (base, at))
+        self.instructions[-1].is_sure = True
+        return found
+
+    def throw_again(self, value: Value, handler: ExceptionHandler) -> None:
+        """Write a throw of what came to a handler and is of no class that it takes."""
+        self.emit("throw", (value,), writes=0)
+        self.instructions[-1].again = (handler, self.taken.get(handler, ()))
 
     # ---- Variables ----
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dietcode.programs.nested_functions import as_value
 from dietcode.programs.sources import is_module
 from dietcode.programs.statements import at, name_of
 from dietcode.runtime.programs.instances import plain_value
@@ -135,6 +136,8 @@ def chain_of(node: ast.Subscript, container: Any, called: ast.Call | None, is_st
         own: ast.expr = at(node, ast.Subscript(node.value, at(node, ast.Constant(keys[k])), ast.Load()))
         if called is not None:
             own = at(called, ast.Call(own, arguments[: len(called.args)], _named(called, arguments)))
+        elif callable(items[keys[k]]) and not isinstance(items[keys[k]], type):
+            own = as_value(own)
         if body is not None:
             test = ast.Compare(at(node, ast.Name(name, ast.Load())), [ast.Eq()], [at(node, ast.Constant(k))])
             own = at(own, ast.IfExp(at(node, test), own, body))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dietcode.programs import lists, orders, sets, stacked, statements
+from dietcode.programs import iterators, lists, orders, sets, stacked, statements, texts
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
@@ -102,7 +102,7 @@ def is_key(value: Any) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a function is of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
-    own = (*(one.__name__ for one in (lists, orders, sets, stacked)), __name__)
+    own = (*(one.__name__ for one in (lists, orders, sets, stacked, iterators, texts)), __name__)
     return getattr(function, "__module__", "") in own
 
 
@@ -135,6 +135,17 @@ def counted(items: Sequence[Any]) -> Dictionary:
         else:
             own.dict_values[at] = own.dict_values[at] + 1
     return own
+
+
+def count_more(own: Dictionary, items: Sequence[Any]) -> None:
+    """Do ``own.update(items)`` of a Counter."""
+    for key in items:
+        at = find(own.dict_keys, key)
+        if at < 0:
+            own.dict_keys.append(key)
+            own.dict_values.append(1)
+        else:
+            own.dict_values[at] = own.dict_values[at] + 1
 
 
 def commonest(own: Dictionary, many: int) -> list[Any]:
@@ -285,6 +296,7 @@ def pairs(own: Dictionary) -> list[Any]:
 OF_COUNTERS: dict[tuple[str, int], Callable[..., Any]] = {
     ("most_common", 0): all_by_number,
     ("most_common", 1): commonest,
+    ("update", 1): count_more,
 }
 VIEWS = {"keys": keys, "values": values, "items": pairs}
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are

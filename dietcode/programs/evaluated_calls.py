@@ -6,24 +6,28 @@ import ast
 import collections
 import contextlib
 import dataclasses
+import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, orders, sets, stacked, statements
+from dietcode.programs import dictionaries, iterators, lists, orders, sets, stacked, statements, texts
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
 from dietcode.programs.decorators import DECORATORS
 from dietcode.programs.dictionaries import Dictionary, DictView, is_library
 from dietcode.programs.enums import is_enum, member_of
-from dietcode.programs.evaluated_arguments import ArgumentEvaluation
+from dietcode.programs.evaluated_iterators import IteratorEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
+from dietcode.programs.iterators import ListIterator
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
-from dietcode.programs.roles import is_users, is_users_module, role_of_call
+from dietcode.programs.nested_functions import closure
+from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import ALLOWED, is_of_library
 from dietcode.programs.sources import is_tensor
@@ -50,9 +54,8 @@ _ADVICE = {
     "super": "name the class: Base.method(self, …)",
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
-    "partial": "write a function by def",
+    "chr": "write an item of a text, as ALPHABET[n]",
     "repr": "write str, or an f-string",
-    "iter": "go over the list itself, or by positions",
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
@@ -67,7 +70,7 @@ _OF_TENSORS = {
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
-class CallEvaluation(ArgumentEvaluation):
+class CallEvaluation(IteratorEvaluation):
     """Expressions of a function, calls among them."""
 
     def _call(self, node: ast.Call) -> Any:
@@ -83,12 +86,17 @@ class CallEvaluation(ArgumentEvaluation):
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str | list | dict | set):
             return self._method(node) if isinstance(owner, str) else self._of_constant(node, function)
-        rule = next((run for own, run in self._special if function is own), None)
-        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
-            return self._topk(node, node.args)
-        if rule is None and is_enum(function):
-            return self._member(node, function)
+        rule = self._rule_of(function)
         return self._plain_call(node, function) if rule is None else rule(node)
+
+    def _rule_of(self, function: Any) -> Callable[[ast.Call], Any] | None:
+        """Return what runs the calls of a function that has a rule of its own; None for others."""
+        rule = next((run for own, run in self._special if function is own), None)
+        if isinstance(function, functools.partial):
+            return lambda node: self._with_parts(node, function)
+        if rule is None and getattr(function, "__name__", "") == "topk" and not is_users(function):
+            return lambda node: self._topk(node, node.args)
+        return (lambda node: self._member(node, function)) if rule is None and is_enum(function) else rule
 
     def _member(self, node: ast.Call, cls: Any) -> Any:
         """Return the member of an Enum that has a value."""
@@ -116,6 +124,13 @@ class CallEvaluation(ArgumentEvaluation):
             (str, self._as_text),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
+            (lists.LAZY["next"], self._next),
+            (next, self._following),
+            (iter, self._iterator),
+            (itertools.count, self._counting),
+            (closure, self._closure),
+            (collections.deque, self._deque),
+            (functools.partial, self._partial),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:
@@ -185,6 +200,14 @@ class CallEvaluation(ArgumentEvaluation):
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
+        if len(args) == 1 and not named:
+            own = self._of_one(node, function, args[0])
+            if own is not None:
+                return own[0]
+        written = self._with_lists(node, function, args)
+        if written is not None:
+            self._set_role(node, "written").value = written
+            return self._value(written)
         if function is dictionaries.of_given:
             function = dictionaries.copied if isinstance(args[0], Dictionary) else dictionaries.made
         if is_library(function) and not is_of_library(self._source):
@@ -200,6 +223,17 @@ class CallEvaluation(ArgumentEvaluation):
             raise self._refuse(node, "gives on what changes with a dict; write list of it")
         made = self._of_list(node, function, args, named)
         return self._applied(node, function, args, named) if made is None else made
+
+    def _of_one(self, node: ast.Call, function: Any, value: Any) -> tuple[Any] | None:
+        """Return what a function of Python gives of an object, an iterator or a text; None for all else."""
+        if function is len and self._says_itself(value, "__len__"):
+            return (self._by_name(node, "__len__", node.args, [value]),)
+        of_text = texts.FUNCTIONS.get(function) if type(value) is str else None
+        if function is list and isinstance(value, ListIterator):
+            of_text = iterators.rest
+        if of_text is None:
+            return None
+        return (self._library(node, ListsCall(of_text, ((node.args[0], value),))),)
 
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
@@ -228,6 +262,11 @@ class CallEvaluation(ArgumentEvaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
+            if call.function.__module__ == texts.__name__:
+                rows = iter([*texts.REHEARSED, *texts.REHEARSED])
+                self._rehearse(
+                    call.function, [next(rows) if isinstance(one, str) else one for one in given], statics
+                )
             if changes and isinstance(given[0], list) and given[0]:
                 self._rehearse(call.function, list(map(_longer_list, given)), statics)
             elif any(isinstance(one, StackedRows) for one in given) and call.function not in orders.BY_KEYS:
@@ -257,7 +296,7 @@ class CallEvaluation(ArgumentEvaluation):
         if role == "tensor":
             return self._tensor_applied(node, function, args, named)
         if role == "":
-            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(function)}")
+            raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; {_advice(node.func, function)}")
         if role == "record":
             return self._new_object(node, function, args, named)
         if function in (len, list, tuple) and args and hasattr(args[0], "_fields"):
@@ -273,7 +312,11 @@ class CallEvaluation(ArgumentEvaluation):
             )
         if function in (min, max, list, tuple) and any(is_tensor_kind(kind_of(one)) for one in args):
             raise self._refuse(node, f"{function.__name__} of a tensor; {_OF_TENSORS[function.__name__]}")
-        if role == "builtin" and function not in (bool, find) and any(isinstance(one, str) for one in args):
+        if (
+            role == "builtin"
+            and function not in (bool, find, *OF_TEXTS)
+            and any(isinstance(one, str) for one in args)
+        ):
             raise self._refuse(node, f"{function.__name__} of a text; allowed: of numbers, lists and tuples")
         if function is find and not dictionaries.is_key(args[1]):
             is_object = is_record_kind(kind_of(args[1]))
@@ -334,12 +377,18 @@ class CallEvaluation(ArgumentEvaluation):
         return found
 
 
-def _advice(function: Any) -> str:
-    """Return what to write in place of a call that a program cannot have."""
+def _advice(node: ast.expr, function: Any) -> str:
+    """Return what to write in place of a call that a program cannot have.
+
+    It is by the function's name, or else by that in the text: packages put others in the place of what Python
+    has, as Ray does with print.
+    """
     known = _ADVICE.get(getattr(function, "__name__", ""))
+    if known is None and isinstance(node, ast.Name):
+        known = _ADVICE.get(node.id)
     owner = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
     if known is None and isinstance(function, type) and is_users(function):
-        return "a class of a program has fields, methods and properties, and no __call__ or other base"
+        return "a class of a program has fields, methods and properties, and no __new__ or other base"
     return known or _OF_PACKAGES.get(str(owner), f"allowed: {ALLOWED}")
 
 

@@ -9,7 +9,7 @@ import operator
 from abc import abstractmethod
 from typing import Any
 
-from dietcode.programs import dictionaries, lists, stacked
+from dietcode.programs import dictionaries, lists, stacked, texts
 from dietcode.programs.containers import TableLookup, are_scalars, chain_of, items_of
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.enums import read_of_member
@@ -26,6 +26,7 @@ from dietcode.programs.sites import named
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, row_function
+from dietcode.programs.statements import at as placed
 
 
 class ItemEvaluation(Evaluation):
@@ -37,6 +38,8 @@ class ItemEvaluation(Evaluation):
         if items and not isinstance(node.slice, ast.Slice):
             is_plain = are_scalars(items.values())
             return self._item_of(node, items) if is_plain else self._chosen(node, node, base)
+        if isinstance(base, str):
+            return self._of_text(node, base)
         if isinstance(node.slice, ast.Slice) and not is_tensor(base):
             return self._cut(node.slice, base) if node.slice.step is None else self._stepped(node, base)
         if isinstance(base, StackedRows) and isinstance(node.slice, ast.Tuple):
@@ -54,6 +57,8 @@ class ItemEvaluation(Evaluation):
         """Return an item of a list, a tuple or a dict."""
         if isinstance(base, Dictionary):
             return self._item_of_dict(node, base, at)
+        if self._says_itself(base, "__getitem__"):
+            return self._by_name(node, "__getitem__", [node.value, node.slice], [base, at])
         if not isinstance(base, list | tuple):
             if self._site(node.value).value is not None:
                 return base[at]
@@ -124,6 +129,17 @@ class ItemEvaluation(Evaluation):
         self._values[chain.position] = chain.positions[wanted]
         return self._value(chain.body)
 
+    def _of_text(self, node: ast.Subscript, base: str) -> Any:
+        """Return a character of a text, or a part of it."""
+        own = node.slice
+        if not isinstance(own, ast.Slice):
+            return self._library(node, ListsCall(texts.item, ((node.value, base), (own, self._value(own)))))
+        none = self._source.chains.setdefault((node, 3), placed(node, ast.Constant(None)))
+        ends = [one or none for one in (own.lower, own.upper)]
+        pairs = [(one, self._value(one)) for one in (*ends, *([own.step] if own.step else []))]
+        function = texts.stepped if own.step else texts.cut
+        return self._library(node, ListsCall(function, ((node.value, base), *pairs)))
+
     def _stepped(self, node: ast.Subscript, base: Any) -> Any:
         own = node.slice
         assert isinstance(own, ast.Slice)  # where it is called
@@ -183,11 +199,17 @@ class ItemEvaluation(Evaluation):
             return self._property(node, base, own)
         if isinstance(own, functools.cached_property):
             raise self._refuse(node, f"{node.attr} is a cached_property; allowed: a property, or a field")
+        if inspect.isfunction(own):
+            return self._bound(node, base, own)
         self._field(node, base, node.attr)
         try:
             return getattr(base, node.attr)
         except AttributeError as error:
             raise self._refuse(node, f"a sample fails: {error}") from None
+
+    @abstractmethod
+    def _bound(self, node: ast.Attribute, base: Any, function: Any) -> Any:
+        """Make a value of a method of an object."""
 
     @abstractmethod
     def _property(self, node: ast.Attribute, base: Any, own: property) -> Any:

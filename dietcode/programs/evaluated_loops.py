@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from dietcode.programs import iterators
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_items import ItemEvaluation, kind_words
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
+from dietcode.programs.exceptions import SampleError
+from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.spreading import is_read_alone
+from dietcode.programs.statements import at
 from dietcode.programs.unrolling import listed
 
 LOOPED = (range, enumerate, zip, reversed)
@@ -20,7 +26,7 @@ class LoopEvaluation(ItemEvaluation):
     """Expressions of a function, loops among them."""
 
     def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
-        for one in self._items(iterable):
+        for one in self._items(iterable, is_alone=True):
             self._store(target, one)
             found = body()
             if found is BREAK:
@@ -29,8 +35,8 @@ class LoopEvaluation(ItemEvaluation):
                 return found
         return NEXT
 
-    def _items(self, node: ast.expr) -> Any:
-        """Return what a loop goes over."""
+    def _items(self, node: ast.expr, is_alone: bool = False) -> Any:
+        """Return what a loop goes over, alone or beside other things."""
         self._site(node)  # it is reached
         function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function in LOOPED:
@@ -47,18 +53,36 @@ class LoopEvaluation(ItemEvaluation):
             is_strict = any(self._value(one.value) for one in strict)
             return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
         value = self._value(node, is_view=True)
-        if isinstance(value, Dictionary):
-            return list(value)
+        if self._says_itself(value, "__iter__"):
+            return self._items(self._iterated(node), is_alone)
+        if not isinstance(value, ListIterator | NumberIterator):
+            return self._items_in(node, value)
+        if not is_alone:
+            what = f"an {type(value).__name__} in zip, enumerate or reversed"
+            raise self._refuse(node, f"{what}; write a loop with next, or list of it")
+        return _taken_from(value)
+
+    def _items_in(self, node: ast.expr, value: Any) -> list[Any] | tuple[Any, ...]:
+        """Return the items of a value."""
         if isinstance(value, MemberSet):
             raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
+        if isinstance(value, Dictionary | str):
+            return list(value)
         if not isinstance(value, list | tuple):
-            allowed = (
-                "range, lists, tuples, dicts, zip, enumerate and reversed of them; modules of a constant list"
-            )
+            allowed = "range, lists, tuples, texts, dicts, zip, enumerate and reversed of them"
             rows = "; write x.unbind(), or give a list of the rows" if is_tensor(value) else ""
-            rows = "; give a list of its characters, or of its words" if isinstance(value, str) else rows
-            raise self._refuse(node, f"a loop over {kind_words(value)}; allowed: {allowed}{rows}")
+            what = f"a loop over {kind_words(value)}; allowed: {allowed}; modules of a constant list{rows}"
+            raise self._refuse(node, what)
         return value
+
+    def _iterated(self, node: ast.expr) -> ast.expr:
+        """Return what a loop over an object goes over: what its class says."""
+        if not is_read_alone(node):
+            raise self._refuse(node, "goes over an object that is computed here; give it a name before")
+        read = at(node, ast.Attribute(copy.copy(node), "__iter__", ast.Load()))
+        written: ast.expr = self._source.chains.setdefault((node, 7), at(node, ast.Call(read, [], [])))
+        self._set_role(node, "written").value = written
+        return written
 
     def _comprehension(self, node: ast.ListComp) -> Any:
         written = listed(node, self._statics)
@@ -95,11 +119,51 @@ class LoopEvaluation(ItemEvaluation):
 
     def _lazily(self, node: ast.Call, stops: bool) -> bool:
         """Return ``any`` (which stops at what is true) or ``all`` of a generator."""
-        self._set_role(node, "lazy").value = stops
         (given,) = node.args
         assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+        written = listed(given, self._statics)
+        if written is not None:  # over modules
+            chained = self._source.chains.setdefault((written, int(stops)), chain_of_truths(written, stops))
+            self._set_role(node, "written").value = chained
+            return bool(self._value(chained))
+        self._set_role(node, "lazy").value = stops
 
         def look() -> Any:
             return BREAK if self._truth(given.elt) == stops else NEXT
 
         return (self._rounds(given, 0, look) is BREAK) == stops
+
+    def _next(self, node: ast.Call) -> Any:
+        """Return the first item of a generator."""
+        given, *otherwise = node.args
+        assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+        self._set_role(node, "next")
+        default = [self._value(one) for one in otherwise]
+        found: list[Any] = []
+
+        def take() -> Any:
+            found.append(self._value(given.elt))
+            return BREAK
+
+        self._rounds(given, 0, take)
+        if not found and not default:
+            refusal = self._refuse(node, "a sample has nothing that comes next; give next a default")
+            raise SampleError(refusal, StopIteration())
+        return (found or default)[0]
+
+
+def _taken_from(own: ListIterator | NumberIterator) -> Iterator[Any]:
+    """Go over an iterator of a program's: what the loop's body takes of it does not come again."""
+    if isinstance(own, NumberIterator):
+        while True:
+            yield iterators.following_number(own)
+    while own.place < len(own.iterated):
+        yield iterators.following(own)
+
+
+def chain_of_truths(items: ast.List, stops: bool) -> ast.expr:
+    """Return ``any`` or ``all`` of what is written there, as a chain of ``or`` or ``and``."""
+    word: ast.boolop = ast.Or() if stops else ast.And()
+    nots = (at(one, ast.UnaryOp(ast.Not(), one)) for one in items.elts)
+    truths: list[ast.expr] = [at(one, ast.UnaryOp(ast.Not(), one)) for one in nots]
+    return truths[0] if len(truths) == 1 else at(items, ast.BoolOp(word, truths))

@@ -10,14 +10,17 @@ from typing import Any
 from dietcode.programs import dictionaries, lists, sets
 from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
+from dietcode.programs.function_values import parts_of
 from dietcode.programs.generators import MOST, is_of_generator
-from dietcode.programs.kinds import Extremes, WholeNumbers, is_record_kind, kind_of, words
-from dietcode.programs.nested_functions import NestedFunction
+from dietcode.programs.kinds import BoundedList, Extremes, WholeNumbers, is_record_kind, kind_of, words
 from dietcode.programs.roles import LIST_METHODS
 from dietcode.programs.sets import MemberSet
+from dietcode.programs.sites import is_of_library
 from dietcode.programs.sources import is_tensor
+from dietcode.programs.spreading import is_read_alone
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, topk_call
+from dietcode.programs.statements import at
 
 _LISTS_METHODS: dict[str, Callable[..., Any]] = {
     "extend": lists.extend,
@@ -40,14 +43,12 @@ class MethodEvaluation(ObjectEvaluation):
 
     def _method(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Attribute):
-            own = self._values.get(node.func.id) if isinstance(node.func, ast.Name) else None
-            if isinstance(own, NestedFunction):
-                advice = "give it what it needs as arguments, or make it a method"
-                raise self._refuse(node, f"calls a function that another one returned; {advice}")
-            raise self._refuse(
-                node, "calls what a value chooses; name the function, or write calls in an `if`"
-            )
+            return self._applied_value(node, self._value(node.func))
         base, name = self._value(node.func.value), node.func.attr
+        if is_record_kind(kind_of(base)) and parts_of(getattr(base, name, None)) is not None:
+            if not is_read_alone(node.func.value):
+                raise self._refuse(node, f"calls {name} of what is computed here; give it a name before")
+            return self._applied_value(node, self._value(node.func))
         args = [self._value(one) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
         rules: tuple[tuple[Any, Callable[..., Any]], ...] = (
@@ -63,9 +64,12 @@ class MethodEvaluation(ObjectEvaluation):
         if isinstance(base, int | float) and name == "item" and not args:  # a whole number that argmax gave
             self._set_role(node, name)
             return base
-        if is_record_kind(kind_of(base)):
-            return self._method_of_record(node, base, args, named)
-        return self._method_of_list(node, base, args, named)
+        is_record = is_record_kind(kind_of(base))
+        return (self._method_of_record if is_record else self._method_of_list)(node, base, args, named)
+
+    @abstractmethod
+    def _applied_value(self, node: ast.Call, own: Any) -> Any:
+        """Call a function that is a value."""
 
     @abstractmethod
     def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
@@ -80,6 +84,15 @@ class MethodEvaluation(ObjectEvaluation):
         if isinstance(base, WholeNumbers) and (name == "numel" or (name == "size" and args == [0])):
             self._set_role(node, "stack length")
             return len(base)
+        is_bounded = isinstance(base, BoundedList) and not is_of_library(self._source)
+        if is_bounded and name in ("append", "extend", "appendleft", "insert", "copy"):
+            if name != "append" or len(args) != 1:
+                raise self._refuse(
+                    node, f"calls {name} of a deque with maxlen; allowed: append, or list of it"
+                )
+            many = self._source.chains.setdefault((node, base.most), at(node, ast.Constant(base.most)))
+            own = (node.func.value, base), (node.args[0], args[0]), (many, base.most)
+            return self._library(node, ListsCall(lists.append_within, own))
         if not isinstance(base, list) or named or name not in _LIST_METHODS:
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
             raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
@@ -110,6 +123,8 @@ class MethodEvaluation(ObjectEvaluation):
         if name == "copy" and isinstance(base, Dictionary) and base.default is not None:
             raise self._refuse(node, "copies a defaultdict or a Counter; write dict(d), or make another one")
         function = methods.get((name, len(args))) if not named else None
+        if function is dictionaries.count_more and isinstance(args[0], Dictionary):
+            raise self._refuse(node, "updates a Counter by a dict; allowed: by a list of what is counted")
         if function is None:
             allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
             raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,15 @@ from dietcode.programs.kinds import is_record_kind, kind_of
 from dietcode.programs.roles import initialiser_of, is_users
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import FunctionSource
+from dietcode.programs.spreading import is_read_alone
+
+_OF_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+OPERATORS: dict[Any, tuple[str, ...]] = {
+    **{getattr(operator, f"__{name}__"): (f"__{name}__", f"__r{name}__") for name in _OF_TWO},
+    operator.neg: ("__neg__",),
+    operator.invert: ("__invert__",),
+}
+"""The methods that classes say operators by: of the left side, and of the right one."""
 
 
 class ObjectEvaluation(LoopEvaluation):
@@ -81,6 +91,39 @@ class ObjectEvaluation(LoopEvaluation):
         call = self._source.chains[key]
         self._set_role(node, "property").value = call
         return self._of_class(call, base, own.fget, [], {})
+
+    def _says_itself(self, value: Any, word: str) -> bool:
+        if not is_record_kind(kind_of(value)) or isinstance(value, Dictionary | MemberSet):
+            return False
+        found = inspect.getattr_static(type(value), word, None)
+        return inspect.isfunction(found) and is_users(found) and found.__code__.co_filename != "<string>"
+
+    def _operated_by_class(
+        self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
+    ) -> tuple[Any] | None:
+        words = OPERATORS.get(function)
+        if words is None:
+            return None
+        if self._says_itself(operands[0], words[0]):
+            return (self._by_name(node, words[0], nodes, operands),)
+        if len(operands) == 2 and self._says_itself(operands[1], words[1]):
+            if not is_read_alone(nodes[0]):
+                raise self._refuse(node, f"{words[1]} beside what is computed here; give that a name before")
+            return (self._by_name(node, words[1], nodes[::-1], operands[::-1]),)
+        return None
+
+    def _by_name(self, node: ast.AST, word: str, sides: list[ast.expr], values: list[Any]) -> Any:
+        key = (node, hash(word))
+        if key not in self._source.chains:
+            read = statements.at(node, ast.Attribute(sides[0], word, ast.Load()))
+            self._source.chains[key] = statements.at(node, ast.Call(read, sides[1:], []))
+        call = self._source.chains[key]
+        site = self._set_role(node, "written")
+        if site.value not in (None, call):
+            raise self._refuse(node, f"is {word} of an object in one sample, and something else in another")
+        site.value = call
+        function = inspect.getattr_static(type(values[0]), word)
+        return self._of_class(call, values[0], function, values[1:], {})
 
     def _of_class(
         self, node: ast.Call, base: Any, function: Any, args: list[Any], named: dict[str, Any]

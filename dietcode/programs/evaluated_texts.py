@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from dietcode.programs import lists
+from dietcode.programs import lists, texts
 from dietcode.programs.evaluated_methods import MethodEvaluation
 from dietcode.programs.formats import specification_of
 from dietcode.programs.kinds import NUMBERS, kind_of, words
@@ -61,11 +61,17 @@ class TextEvaluation(MethodEvaluation):
         return str(value)
 
     def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
-        """Return ``separator.join(items)``, the only method that texts have."""
+        """Run a method of a text: ``join``, and those of `texts`."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
         name = node.func.attr
+        function = texts.METHODS.get((name, len(args))) if not named else None
+        if function is not None and all(isinstance(one, str) for one in args):
+            pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
+            return self._library(node, ListsCall(function, tuple(pairs)))
         if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):
-            what = f"calls {name} of a text; allowed: join of a list of texts, f-strings, + and comparisons"
+            what = (
+                f"calls {name} of a text; allowed: {', '.join(texts.ALLOWED)}, f-strings, + and comparisons"
+            )
             raise self._refuse(node, what)
-        pairs = (node.func.value, base), (node.args[0], args[0])
-        return self._library(node, ListsCall(lists.joined, pairs))
+        pairs = (node.func.value, base), (node.args[0], args[0])  # type: ignore[assignment]
+        return self._library(node, ListsCall(lists.joined, tuple(pairs)))

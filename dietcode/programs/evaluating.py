@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import dictionaries, lists, sets, texts
 from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.exceptions import NOTICED, SampleError
@@ -24,9 +24,9 @@ from dietcode.programs.kinds import (
 )
 from dietcode.programs.roles import BINARY, COMPARE, ORDERS, UNARY
 from dietcode.programs.sets import SET, MemberSet
-from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, named
+from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, is_of_library, named
 from dietcode.programs.sources import Statics, is_tensor
-from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows, has_text
 from dietcode.programs.values_read import ValueReadError
 from dietcode.runtime.programs.instances import is_same
 from dietcode.workload.text import one_line
@@ -70,7 +70,8 @@ class Evaluation(ABC):
         site = self._site(node)
         site.kinds.add(kind_of(value))
         for kind, what in ((DICT, "dict"), (SET, "set")):
-            if kind in site.kinds and len(site.kinds) > 1 and not site.kinds <= {kind, "none"}:
+            is_mixed = kind in site.kinds and len(site.kinds) > 1 and not site.kinds <= {kind, "none"}
+            if is_mixed and not is_of_library(self._source):  # which gives on whatever it is given
                 raise self._refuse(node, f"is a {what} for one sample and something else for another")
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(value))
         return value
@@ -90,8 +91,8 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value, is_view=True)
-            if not isinstance(items, list | tuple):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists and tuples")
+            if not isinstance(items, list | tuple | str):
+                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts")
             found += items
         return found
 
@@ -142,26 +143,32 @@ class Evaluation(ABC):
         if isinstance(op, ast.Is | ast.IsNot):
             return is_same(left, right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In):
-            members = members_of(right) if self._statics.find(node.comparators[0])[0] else None
-            if members is not None:
-                self._set_role(node, "lookup").value = TableLookup(
-                    node.left, dict.fromkeys(members, True), False
-                )
-                return hashed(left) in members
-            if isinstance(right, Dictionary | MemberSet):
-                has = dictionaries.has if isinstance(right, Dictionary) else sets.has
-                return self._of_dict(node, has, (sides[0], left), (sides[1], right))
-            if not isinstance(right, list | tuple):
-                raise self._refuse(
-                    node, f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, dicts and sets"
-                )
-            return self._library(
-                node, ListsCall(lists.contains, tuple(zip(sides, (left, right), strict=True)))
-            )
+            return self._contained(node, left, right)
         objects = [one for one in (left, right) if is_record_kind(kind_of(one)) and not _is_container(one)]
         if objects:
             return self._compare_objects(node, left, right, type(objects[0]))
         return self._operated(node, COMPARE[type(op)][1], [left, right], sides)
+
+    def _contained(self, node: ast.Compare, left: Any, right: Any) -> bool:
+        """Return whether a container, or a text, has something."""
+        sides = [node.left, node.comparators[0]]
+        members = members_of(right) if self._statics.find(sides[1])[0] else None
+        if members is not None:
+            self._set_role(node, "lookup").value = TableLookup(node.left, dict.fromkeys(members, True), False)
+            return hashed(left) in members
+        if self._says_itself(right, "__contains__"):
+            return bool(self._by_name(node, "__contains__", sides[::-1], [right, left]))
+        kinds: tuple[tuple[Any, Callable[..., Any]], ...] = (
+            (Dictionary, dictionaries.has),
+            (MemberSet, sets.has),
+            (str, texts.contains),
+            (list | tuple, lists.contains),
+        )
+        has = next((own for cls, own in kinds if isinstance(right, cls)), None)
+        if has is None:
+            what = f"`in` of {words(kind_of(right))}; allowed: of lists, tuples, texts, dicts and sets"
+            raise self._refuse(node, what)
+        return bool(self._library(node, ListsCall(has, tuple(zip(sides, (left, right), strict=True)))))
 
     def _compare_objects(self, node: ast.Compare, left: Any, right: Any, cls: type) -> bool:
         """Compare an object with another value: by fields where its class does so, else by what it is."""
@@ -188,11 +195,13 @@ class Evaluation(ABC):
     def _operated(
         self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
     ) -> Any:
-        if any(isinstance(one, StackedRows) for one in operands):
-            return self._stacked(node, function, operands, nodes)
-        is_tensors = any(is_tensor_kind(kind_of(one)) for one in operands)
-        if is_tensors:
-            return self._tensors(node, function, operands)
+        of_class = self._operated_by_class(node, function, operands, nodes)
+        if of_class is not None:
+            return of_class[0]
+        is_stacked = any(isinstance(one, StackedRows) for one in operands)
+        if is_stacked or any(is_tensor_kind(kind_of(one)) for one in operands):
+            own = self._stacked(node, function, operands, nodes) if is_stacked else None
+            return own if is_stacked else self._tensors(node, function, operands)
         if any(isinstance(one, MemberSet) for one in operands):
             of_sets = sets.OPERATORS.get(function.__name__)
             if of_sets is None or not all(isinstance(one, MemberSet) for one in operands):
@@ -200,16 +209,19 @@ class Evaluation(ABC):
             return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
         if any(isinstance(one, Dictionary) for one in operands):
             raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
-        if function is operator.mul and any(isinstance(one, list) for one in operands):
+        if function is operator.mul and any(isinstance(one, list | str) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
-            own = pairs if isinstance(operands[0], list) else pairs[::-1]
-            return self._library(node, ListsCall(lists.repeated, tuple(own)))
+            given = pairs if isinstance(operands[0], list | str) else pairs[::-1]
+            repeated = texts.repeated if isinstance(given[0][1], str) else lists.repeated
+            return self._library(node, ListsCall(repeated, tuple(given)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
             is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
             if not is_known:
                 what = "computes with texts; allowed: comparisons, + and `in` a list of them"
                 raise self._refuse(node, what)
             self._set_role(node, "text order" if function in ORDERS else "text")
+        elif function in ORDERS and any(map(has_text, operands)):
+            self._set_role(node, "text order")
         try:
             found = function(*operands)
         except Exception as error:
@@ -245,6 +257,11 @@ class Evaluation(ABC):
         return self._as_truth(node, self._value(node))
 
     def _as_truth(self, node: ast.expr, value: Any) -> bool:
+        if self._says_itself(value, "__bool__") or self._says_itself(value, "__len__"):
+            name = type(value).__name__
+            raise self._refuse(
+                node, f"the truth of a {name}, which its class says; write len(x) > 0, or a method"
+            )
         if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)
@@ -252,6 +269,20 @@ class Evaluation(ABC):
     def _of_dict(self, node: ast.AST, function: Callable[..., Any], *given: tuple[ast.expr, Any]) -> Any:
         """Do to a dict or a set what a function of `dictionaries` or `sets` does."""
         return self._library(node, ListsCall(function, given))
+
+    @abstractmethod
+    def _operated_by_class(
+        self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
+    ) -> tuple[Any] | None:
+        """Compute an operator that an object's class says; None where none does."""
+
+    @abstractmethod
+    def _says_itself(self, value: Any, word: str) -> bool:
+        """Whether an object's class has a method of the user's for something."""
+
+    @abstractmethod
+    def _by_name(self, node: ast.AST, word: str, sides: list[ast.expr], values: list[Any]) -> Any:
+        """Call a method with a name of Python's, of the first of several values."""
 
     @abstractmethod
     def _formatted(self, node: ast.JoinedStr) -> str:

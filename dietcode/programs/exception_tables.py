@@ -12,7 +12,7 @@ from dietcode.programs.code import Instruction
 from dietcode.programs.exceptions import ARGS, NOTICED, is_exception_class
 from dietcode.programs.recording import Recording
 
-_RAISED = (KeyError, ValueError, AssertionError)  # by what a program calls
+_RAISED = (KeyError, ValueError, AssertionError, StopIteration)  # by what a program calls
 
 
 def note_exceptions(recording: Recording) -> bool:

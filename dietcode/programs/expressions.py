@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.applying import lower_function
 from dietcode.programs.code import Code, Label
 from dietcode.programs.containers import MISSING, Chain, TableLookup
 from dietcode.programs.dictionaries import DICT
@@ -139,16 +140,22 @@ class ExpressionLowering(ABC):
         found: Value | None = None
         for is_list, several in itertools.groupby(node.elts, lambda one: isinstance(one, ast.Starred)):
             nodes = list(several)
-            parts = [self.value(one.value) for one in nodes if isinstance(one, ast.Starred)]
+            parts = [self._items_of(one.value) for one in nodes if isinstance(one, ast.Starred)]
             if not is_list:
                 parts = [self.code.emit("list", tuple(map(self.value, nodes)))]
-            else:
-                parts = [
-                    self.code.emit("as", (one,), "list") for one in parts
-                ]  # `[*a]` is another list than a
             for one in parts:
                 found = one if found is None else self.code.emit("binary", (found, one), "+")
         return self.code.emit("list", ()) if found is None else found
+
+    def _items_of(self, node: ast.expr) -> Value:
+        """Return a list of its own with the items of a list, a tuple or a text."""
+        kinds = self.site(node).kinds
+        if "text" in kinds and len(kinds) > 1:
+            raise self.refuse(node, "is a text in one sample and something else in another")
+        value = self.value(node)
+        if "text" in kinds:
+            return self.code.emit("characters", (value,))
+        return self.code.emit("as", (value,), "list")
 
     def items(self, node: ast.expr) -> Value:
         """Return the value of an expression; of a dict, its own list of its keys, and that of a set."""
@@ -194,8 +201,12 @@ class ExpressionLowering(ABC):
         return self.code.read(name)
 
     def is_seen(self, node: ast.expr) -> bool:
-        """Whether a sample reached an expression; otherwise it is an error of the instance."""
-        if (self.path, node) in self.context.sites or is_of_library(self.source):
+        """Whether a sample reached an expression; otherwise it is an error of the instance.
+
+        A constant needs none, nor does a variable of our own.
+        """
+        is_plain = isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and " " in node.id)
+        if is_plain or (self.path, node) in self.context.sites or is_of_library(self.source):
             return True
         self.fail(UNREACHED)
         return False
@@ -292,10 +303,13 @@ class ExpressionLowering(ABC):
         return self.code.emit("get", (base, at))
 
     def _attribute(self, node: ast.Attribute) -> Value:
-        if self.site(node).role == "constant":
-            return self.constant(node)
-        if self.site(node).role == "property":
-            return self.call(self.site(node).value)
+        special: dict[str, Callable[[], Value]] = {
+            "constant": lambda: self.constant(node),
+            "function": lambda: lower_function(self, node),
+            "property": lambda: self.call(self.site(node).value),
+        }
+        if self.site(node).role in special:
+            return special[self.site(node).role]()
         base = self.value(node.value)
         role, known = self.site(node).role, self.site(node).value
         if role == "stack shape":

@@ -12,8 +12,10 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
+from dietcode.programs.early_exceptions import ThrowingCode, check_generators
 from dietcode.programs.exception_tables import handlers_of, note_exceptions
 from dietcode.programs.exporting import Type, WeightNames, export_group, result_type_of, signature_of, type_of
+from dietcode.programs.generators import was_generator
 from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.recording import Recording
@@ -97,6 +99,7 @@ class _Forming:
         self._throws = note_exceptions(recording)
         self._record_names = list(recording.records)
         self._functions: dict[int, int] = {}
+        self._throwing: dict[int, ThrowingCode] = {}
         self._blocks: dict[str, int] = {}
         self._found = Formed({})
 
@@ -105,6 +108,8 @@ class _Forming:
             number: at for at, number in enumerate(dict.fromkeys(one.number for one in self._contexts))
         }
         functions = [self._function(self._contexts[number]) for number in self._functions]
+        if self._throws:
+            check_generators(self._throwing)
         self._found.form = {
             "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in self._types],
             "records": [{"name": name, "fields": own} for name, own in self._records.items()],
@@ -126,6 +131,9 @@ class _Forming:
         code = FunctionLowering(
             context, self._contexts, self._records, self._classes, self._optimisations, self._throws
         ).run()
+        tree, name = context.source.tree, context.source.function.__name__
+        generator = f"{context.source.where(tree)}: {name}" if was_generator(tree) else ""
+        self._throwing[context.number] = ThrowingCode(code, self._classes, generator)
         parameters = len(context.source.parameters) - len(context.statics)
         instructions, registers = finished(code.instructions, parameters, self._throws)
         places: dict[int, int] = {}
@@ -282,6 +290,8 @@ def merged(contexts: Sequence[Context], entries: Iterable[int]) -> list[Context]
                 if known.role == "method" and site.value:
                     for name, (function, numbers) in site.value.items():
                         known.value.setdefault(name, (function, {}))[1].update(numbers)
+                if known.role == "applied" and site.value:
+                    known.value |= site.value
                 known.value = site.value if known.value is None else known.value
     return [contexts[root(number)] for number in range(len(contexts))]
 

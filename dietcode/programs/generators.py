@@ -33,14 +33,46 @@ def without_yield(tree: ast.FunctionDef) -> ast.FunctionDef:
     return tree
 
 
+def has_yield(tree: ast.FunctionDef) -> bool:
+    """Whether a function is a generator."""
+    own = _Own()
+    own.visit_body(tree)
+    return own.yields
+
+
+def was_generator(tree: ast.FunctionDef) -> bool:
+    """Whether a function is what `without_yield` has made of a generator."""
+    first = tree.body[0] if tree.body else None
+    return isinstance(first, ast.Assign) and is_of_generator(first.targets[0])
+
+
 def is_of_generator(node: ast.expr) -> bool:
     """Whether an expression is the list of what a generator has yielded so far."""
     return isinstance(node, ast.Name) and node.id.startswith(f"{_FOUND} ")
 
 
 def as_list(node: ast.expr) -> ast.expr:
-    """Return a generator that a loop goes over as a list."""
-    return at(node, ast.ListComp(node.elt, node.generators)) if isinstance(node, ast.GeneratorExp) else node
+    """Return a generator as a list, which is marked as such; anything else as it is."""
+    if not isinstance(node, ast.GeneratorExp):
+        return node
+    made = at(node, ast.ListComp(node.elt, node.generators))
+    made.is_generator = True  # type: ignore[attr-defined]
+    return made
+
+
+def is_generator(node: ast.ListComp) -> bool:
+    """Whether a list is what `as_list` has made of a generator."""
+    return getattr(node, "is_generator", False)
+
+
+def mark_whole(node: ast.expr) -> None:
+    """Note that all values of what may be a generator are there before they are used."""
+    node.is_whole = True  # type: ignore[attr-defined]
+
+
+def is_whole(node: ast.expr) -> bool:
+    """Whether `mark_whole` has marked an expression."""
+    return getattr(node, "is_whole", False)
 
 
 class _Own(ast.NodeVisitor):
@@ -113,5 +145,6 @@ class _Collected(ast.NodeTransformer):
             return node
         value = given.value if given.value is not None else at(node, ast.Constant(None))
         word = "append" if isinstance(given, ast.Yield) else "extend"
+        mark_whole(value)
         method = at(node, ast.Attribute(load(self._tree, _FOUND), word, ast.Load()))
         return at(node, ast.Expr(at(node, ast.Call(method, [value], []))))

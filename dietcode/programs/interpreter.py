@@ -14,6 +14,7 @@ from typing import Any
 from dietcode.errors import DietCodeError
 from dietcode.programs.plain_operators import BINARY, UNARY
 from dietcode.runtime.programs.code import RECORD_KINDS
+from dietcode.runtime.programs.instances import parsed
 from dietcode.runtime.programs.results import DICT_RECORD
 
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
@@ -377,6 +378,10 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "lookup": lambda form, _, r, d, a, k, b: operator.setitem(r, d, _looked_up(form, k, r[a], r[b])),
     "format": lambda form, _, r, d, a, k: operator.setitem(r, d, format(r[a], form["constants"][k])),
     "join": lambda _, __, r, d, own: operator.setitem(r, d, "".join(str(r[one]) for one in own)),
+    "characters": lambda _, __, r, d, a: operator.setitem(r, d, list(r[a])),
+    "parsed": lambda _, __, r, d, a: operator.setitem(r, d, parsed(r[a])),
+    "ordinal": lambda _, __, r, d, a: operator.setitem(r, d, ord(r[a])),
+    "concatenate": lambda _, __, r, d, a: operator.setitem(r, d, "".join(r[a])),
     "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
     "rounded": lambda _, __, r, d, a, b: operator.setitem(r, d, round(r[a], r[b])),
     "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any, NamedTuple, TypeAlias
 
 from dietcode.programs.sources import is_tensor
@@ -28,6 +29,12 @@ class WholeNumbers(list[Any]):
     """A tensor of whole numbers of the instance, while samples run: the list of its items."""
 
 
+class BoundedList(list[Any]):
+    """A deque with so many items at most, while samples run."""
+
+    most = 0
+
+
 def is_named_result(value: Any) -> bool:
     """Whether a tuple is what PyTorch returns with names, as ``max(dim=0)`` does."""
     return type(value).__module__ == "torch.return_types" or isinstance(value, Extremes)
@@ -46,7 +53,7 @@ def kind_of(value: Any) -> Kind:
         is_flat = all(is_tensor_kind(one) or one in NUMBERS or is_tuple_kind(one) for one in items)
         return ("tuple", items) if is_flat and items else "tuple"
     is_object = dataclasses.is_dataclass(value) or hasattr(value, "_fields") or is_record(value)
-    if is_object and not isinstance(value, WholeNumbers):
+    if is_object and not isinstance(value, WholeNumbers | BoundedList):
         return ("record", type(value).__name__)
     return "list" if isinstance(value, list) else "object"
 
@@ -64,7 +71,10 @@ def is_record(value: Any) -> bool:
 
     if isinstance(value, BaseException):
         return True
-    if isinstance(value, type) or is_module(value) or callable(value) or is_tensor(value):
+    cls = type(value)
+    is_called = callable(value) and not inspect.isfunction(inspect.getattr_static(cls, "__call__", None))
+    is_called |= callable(value) and cls.__module__.startswith(f"{__package__}.")  # a program, a block
+    if isinstance(value, type) or is_module(value) or is_called or is_tensor(value):
         return False
     return (
         hasattr(value, "__dict__") and type(value).__module__ != "builtins" and not _is_python_module(value)

@@ -7,6 +7,8 @@ import inspect
 from types import CodeType
 from typing import Any
 
+from dietcode.programs.nested_functions import as_value
+
 
 def definition_of(function: Any) -> ast.FunctionDef | None:
     """Return a lambda as a function by def; None where its file has several that it may be.
@@ -49,3 +51,32 @@ def _is_of(node: ast.Lambda, code: CodeType) -> bool:
     ]
     inside = [begin <= place <= end for place in places if place[1] or place[0] != code.co_firstlineno]
     return bool(inside) and all(inside)
+
+
+def without_lambdas(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """Return a function whose lambdas that are values are functions within it; it is changed.
+
+    Those that a `defaultdict` is made of stay.
+    """
+    made: list[ast.stmt] = []
+
+    class _Named(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+            return without_lambdas(node)
+
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            return node if word == "defaultdict" else self.generic_visit(node)
+
+        def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+            name = f"lambda {node.lineno} {node.col_offset}"
+            body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
+            own = ast.fix_missing_locations(
+                ast.copy_location(ast.FunctionDef(name, node.args, body, []), node)
+            )
+            made.append(without_lambdas(own))
+            return as_value(ast.copy_location(ast.Name(name, ast.Load()), node))
+
+    tree.body = [_Named().visit(one) for one in tree.body]
+    tree.body = [*tree.body, *made]
+    return tree

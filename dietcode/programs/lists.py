@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dietcode.runtime.programs.instances import concatenated
+
 # Their text is read as that of programs is, so they are written with loops.
 
 
@@ -36,14 +38,14 @@ def product(items: Sequence[Any]) -> Any:
     return found
 
 
-def accumulated(items: Sequence[Any]) -> list[Any]:
-    """Return ``list(itertools.accumulate(items))``."""
+def grouped(items: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
+    """Return ``[(key, list(group)) for key, group in itertools.groupby(items, key)]``."""
     found: list[Any] = []
-    for one in items:
-        if len(found) == 0:
-            found.append(one)
+    for at in range(len(items)):
+        if len(found) == 0 or keys[at] != found[-1][0]:
+            found.append((keys[at], [items[at]]))
         else:
-            found.append(found[-1] + one)
+            found[-1][1].append(items[at])
     return found
 
 
@@ -61,6 +63,20 @@ def some(items: Sequence[Any]) -> bool:
         if one:
             return True
     return False
+
+
+def first(items: Sequence[Any]) -> Any:
+    """Return ``next(iter(items))``."""
+    if len(items) == 0:
+        raise StopIteration
+    return items[0]
+
+
+def first_or(items: Sequence[Any], otherwise: Any) -> Any:
+    """Return ``next(iter(items), otherwise)``."""
+    if len(items) == 0:
+        return otherwise
+    return items[0]
 
 
 def every(items: Sequence[Any]) -> bool:
@@ -103,12 +119,12 @@ def columns_of_longest(rows: Sequence[Any], filler: Any) -> list[Any]:
 
 def joined(separator: str, items: Sequence[Any]) -> str:
     """Return ``separator.join(items)``."""
-    found = ""
+    pieces: list[str] = []
     for at in range(len(items)):
         if at > 0:
-            found = found + separator
-        found = found + items[at]
-    return found
+            pieces.append(separator)
+        pieces.append(items[at])
+    return concatenated(pieces)
 
 
 def overwrite(items: list[Any], others: Sequence[Any]) -> None:
@@ -231,6 +247,18 @@ def append_first(items: list[Any], one: Any) -> None:
     items[0] = one
 
 
+def last_of(items: Sequence[Any], many: int) -> list[Any]:
+    """Return ``list(deque(items, maxlen=many))``."""
+    return list(items[max(0, len(items) - many) :])
+
+
+def append_within(items: list[Any], one: Any, many: int) -> None:
+    """Do ``items.append(one)`` of a deque of so many items at most."""
+    items.append(one)
+    if len(items) > many:
+        items.pop(0)
+
+
 def splice(items: list[Any], low: int, high: int, others: Sequence[Any]) -> None:
     """Do ``items[low:high] = others``."""
     many = len(items)
@@ -250,5 +278,22 @@ def _every_lazily(items: Sequence[Any]) -> bool:
     raise AssertionError("a loop is written in its place")
 
 
-CHANGING = (overwrite, removed, turn, clear, insert, splice, append_first)  # which a list itself is given to
-LAZY = {"any": _some_lazily, "all": _every_lazily}  # of generators, whose items are computed one by one
+def _first_lazily(items: Sequence[Any], *otherwise: Any) -> Any:
+    raise AssertionError("a loop is written in its place")
+
+
+CHANGING = (
+    overwrite,
+    removed,
+    turn,
+    clear,
+    insert,
+    splice,
+    append_first,
+    append_within,
+)  # which a list itself is given to
+LAZY = {  # of generators, whose items are computed one by one
+    "any": _some_lazily,
+    "all": _every_lazily,
+    "next": _first_lazily,
+}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
+from dietcode.programs.generators import is_generator
+from dietcode.programs.iterators import ITERATOR, NUMBERS
 from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
+from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:
     from dietcode.programs.writing import FunctionWriter
@@ -43,6 +47,10 @@ def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
 
 def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Value:
     """Write a comprehension as a loop that appends."""
+    before = lowering.code.generator
+    if is_generator(node):
+        text = re.sub(r"(?<=\w) \d+ \d+", "", ast.unparse(node)[1:-1])  # as the names were
+        lowering.code.generator = f"{lowering.source.where(node)}: {one_line(text, 60)}"
     name = f" list {node.lineno} {node.col_offset}"
     lowering.code.write(name, lowering.code.emit("list", ()))
 
@@ -51,6 +59,7 @@ def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Va
         lowering.code.emit("append", (lowering.code.read(name), value), writes=0)
 
     _rounds_of(lowering, node, 0, add)
+    lowering.code.generator = before
     return lowering.code.read(name)
 
 
@@ -94,6 +103,26 @@ def lower_lazily(lowering: FunctionWriter, node: ast.Call, stops: bool) -> Value
         lowering.code.label(on)
 
     _rounds_of(lowering, given, 0, look)
+    lowering.code.label(end)
+    return lowering.code.read(name)
+
+
+def lower_next(lowering: FunctionWriter, node: ast.Call) -> Value:
+    """Write ``next`` of a generator: a loop that is left at its first item."""
+    given, *otherwise = node.args
+    assert isinstance(given, ast.ListComp)  # as `simplified` writes it
+    name, end = f" next {given.lineno} {given.col_offset}", Label()
+    for one in otherwise:
+        lowering.code.write(name, lowering.value(one))
+
+    def take() -> None:
+        if lowering.is_seen(given.elt):
+            lowering.code.write(name, lowering.value(given.elt))
+            lowering.code.jump(end)
+
+    _rounds_of(lowering, given, 0, take)
+    if not otherwise:
+        lowering.throw(StopIteration, "")
     lowering.code.label(end)
     return lowering.code.read(name)
 
@@ -147,20 +176,60 @@ def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], m
         KnownValue(0),
         count,
         KnownValue(1),
-        lambda at: body(lowering.code.emit("get", (lowering.code.read(items), at))),
+        lambda at: body(lowering.code.item(lowering.code.read(items), at)),
     )
 
 
 def _loop(
     lowering: FunctionWriter, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
 ) -> None:
+    if lowering.site(iterable).role == "written":  # by an object's class
+        iterable = lowering.site(iterable).value
+    kinds = lowering.site(iterable).kinds
+    if kinds & {ITERATOR, NUMBERS}:
+        _over_iterator(lowering, target, lowering.value(iterable), ITERATOR in kinds, body, mark)
+        return
     start, stop, step, item = _rounds(lowering, iterable, f"{mark} {len(lowering.loops)}")
 
     def run(at: Value) -> None:
         lowering.store(target, item(at))
         body()
 
-    _counted(lowering, f" at {mark}", start, stop, step, run)
+    _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run)
+
+
+def _over_iterator(
+    lowering: FunctionWriter,
+    target: ast.expr,
+    iterator: Value,
+    is_of_list: bool,
+    body: Callable[[], None],
+    mark: str,
+) -> None:
+    """Write a loop over an iterator, of which the body may take items too."""
+    code, name = lowering.code, f" iterator {mark} {len(lowering.loops)}"
+    code.write(name, iterator)
+    again, end = Label(), Label()
+    code.label(again)
+    own = code.read(name)
+    word = "place"
+    step: Value = KnownValue(1)
+    if is_of_list:
+        place, items = code.emit("field", (own,), "place"), code.emit("field", (own,), "iterated")
+        inside = code.emit("binary", (place, code.emit("len", (items,))), "<")
+        code.jump_unless(inside, end)
+        found: Value = code.item(items, place)
+    else:
+        word = "number"
+        found = place = code.emit("field", (own,), word)
+        step = code.emit("field", (own,), "step")
+    code.emit("setfield", (own, code.emit("binary", (place, step), "+")), word, writes=0)
+    lowering.loops.append((again, end))
+    lowering.store(target, found)
+    body()
+    lowering.loops.pop()
+    code.jump(again)
+    code.label(end)
 
 
 def _counted(
@@ -198,49 +267,89 @@ def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value,
         args = [lowering.value(one) for one in node.args]
         start, stop = (KnownValue(0), args[0]) if len(args) == 1 else (args[0], args[1])
         step = args[2] if len(args) > 2 else KnownValue(1)
-        if not isinstance(step, KnownValue) or not step.value:
-            raise lowering.refuse(
-                node, "a range with a step that depends on the instance; allowed: a constant"
-            )
+        if not isinstance(step, KnownValue):
+            return _stepped(lowering, start, stop, step, mark)
+        if not step.value:
+            raise lowering.refuse(node, "a range in steps of 0; allowed: any other number")
         return start, stop, step, lambda at: at
     if isinstance(node, ast.Call) and function in (enumerate, zip):
-        parts = [
-            _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
-            for number, one in enumerate(node.args[:1] if function is enumerate else node.args)
-        ]
-        stop = parts[0][0]
-        is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
-        for many, _ in parts[1:]:
-            if is_strict:
-                different, good = code.emit("binary", (stop, many), "!="), Label()
-                code.jump_unless(different, good)
-                lowering.throw(ValueError, "zip() of different lengths")
-                code.label(good)
-            stop = code.emit("binary", (stop, many), "min")
-        items = [item for _, item in parts]
-        if function is enumerate and len(node.args) == 2:
-            code.write(f" begin {mark}", lowering.value(node.args[1]))
-
-            def counted(at: Value) -> Value:
-                number = code.emit("binary", (code.read(f" begin {mark}"), at), "+")
-                return Several((number, items[0](at)))
-
-            return KnownValue(0), stop, KnownValue(1), counted
-        if function is enumerate:
-            return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
-        return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
+        return _beside(lowering, node, function is enumerate, mark)
     if isinstance(node, ast.Call) and function is reversed:
         start, stop, step, item = _rounds(lowering, node.args[0], mark)
         if start != KnownValue(0) or step != KnownValue(1):
             raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
         return code.emit("binary", (stop, KnownValue(1)), "-"), KnownValue(-1), KnownValue(-1), item
+    return _over_list(lowering, node, mark)
+
+
+def _over_list(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of what has items: a list, a tuple, a text, a dict."""
+    code = lowering.code
     value = lowering.items(node)
-    if DICT in lowering.site(node).kinds:  # whose keys may be others in the loop
+    kinds = lowering.site(node).kinds
+    if "text" in kinds:
+        if len(kinds) > 1:
+            raise lowering.refuse(node, "goes over a text in one sample and over something else in another")
+        value = code.emit("characters", (value,))
+    if DICT in kinds:  # whose keys may be others in the loop
         value = code.emit("as", (value,), "list")
     name = f" over {mark}"
     code.write(name, value)
     stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
-    return KnownValue(0), stop, KnownValue(1), lambda at: code.emit("get", (code.read(name), at))
+    return KnownValue(0), stop, KnownValue(1), lambda at: code.item(code.read(name), at)
+
+
+def _beside(
+    lowering: FunctionWriter, node: ast.Call, is_counted: bool, mark: str
+) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of ``zip``, or of ``enumerate``."""
+    code = lowering.code
+    parts = [
+        _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
+        for number, one in enumerate(node.args[:1] if is_counted else node.args)
+    ]
+    stop = parts[0][0]
+    is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
+    for many, _ in parts[1:]:
+        if is_strict:
+            different, good = code.emit("binary", (stop, many), "!="), Label()
+            code.jump_unless(different, good)
+            lowering.throw(ValueError, "zip() of different lengths")
+            code.label(good)
+        stop = code.emit("binary", (stop, many), "min")
+    items = [item for _, item in parts]
+    if is_counted and len(node.args) == 2:
+        code.write(f" begin {mark}", lowering.value(node.args[1]))
+
+        def counted(at: Value) -> Value:
+            number = code.emit("binary", (code.read(f" begin {mark}"), at), "+")
+            return Several((number, items[0](at)))
+
+        return KnownValue(0), stop, KnownValue(1), counted
+    if is_counted:
+        return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
+    return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
+
+
+def _stepped(
+    lowering: FunctionWriter, start: Value, stop: Value, step: Value, mark: str
+) -> tuple[Value, Value, KnownValue, _Item]:
+    """Return the rounds of a range whose step depends on the instance: -((start - stop) // step) of them."""
+    code, good = lowering.code, Label()
+    names = [f" {word} {mark}" for word in ("start of", "stop of", "step of")]
+    for name, value in zip(names, (start, stop, step), strict=True):
+        code.write(name, value)
+    code.jump_unless(code.emit("binary", (code.read(names[2]), KnownValue(0)), "=="), good)
+    lowering.throw(ValueError, "range() arg 3 must not be zero")
+    code.label(good)
+    first, last, by = map(code.read, names)
+    whole = code.emit("binary", (code.emit("binary", (first, last), "-"), by), "//")
+
+    def item(at: Value) -> Value:
+        steps = code.emit("binary", (at, code.read(names[2])), "*")
+        return code.emit("binary", (code.read(names[0]), steps), "+")
+
+    return KnownValue(0), code.emit("unary", (whole,), "neg"), KnownValue(1), item
 
 
 def _from_zero(

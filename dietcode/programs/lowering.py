@@ -98,6 +98,9 @@ class FunctionLowering(CallLowering):
         if self.site(node).role == "library":
             self.store(node.target, self.library(node))
             return
+        if self.site(node).role == "written":  # by an object's class
+            self.store(node.target, self.value(self.site(node).value))
+            return
         before, other = self.kinded(self.code.read(node.target.id), node.target), self.value(node.value)
         self.store(node.target, self._operated(node, BINARY[type(node.op)], [before, other]))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from dietcode.programs import dictionaries, sets
+from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs.generators import as_list
 from dietcode.programs.standard_library import key_of
-from dietcode.programs.statements import at, bound, call, constant, load
+from dietcode.programs.statements import at, call, constant
 
 LOOPED = ("range", "enumerate", "zip", "reversed")
 
@@ -73,26 +74,28 @@ def _made_set(node: ast.Call) -> ast.expr:
     return call(node, constant(sets.made), given)
 
 
-def _first(node: ast.Call) -> ast.expr:
-    """Return ``next(iter(x))`` and ``next`` of a generator, which fail for an empty one without a default.
-
-    Anything else stays, and is refused.
-    """
-    if node.args and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
-        items = bound(
-            node, "items", renamed(at(node, ast.ListComp(node.args[0].elt, node.args[0].generators)))
-        )
-        start = at(node, ast.Constant(0))
-        if len(node.args) == 1:
-            return at(node, ast.Subscript(items, start, ast.Load()))
-        is_some = at(node, ast.Compare(call(node, "len", items), [ast.Gt()], [start]))
-        found = at(node, ast.Subscript(load(node, "items"), at(node, ast.Constant(0)), ast.Load()))
-        return at(node, ast.IfExp(is_some, found, node.args[1]))
-    given = node.args[0] if len(node.args) == 1 and not node.keywords else None
+def _next(node: ast.Call) -> ast.expr:
+    """Return ``next(iter(x))``, with a default or without; anything else stays, and is refused."""
+    given = node.args[0] if node.args and len(node.args) < 3 and not node.keywords else None
     is_begun = isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "iter"
     if not isinstance(given, ast.Call) or not is_begun or len(given.args) != 1:
         return node
-    return at(node, ast.Subscript(call(node, "list", given.args[0]), at(node, ast.Constant(0)), ast.Load()))
+    return first_of(node, call(node, "list", given.args[0]))
+
+
+def _iterator(node: ast.Call) -> ast.expr:
+    """Return ``iter`` of what is no list yet as that of a list."""
+    if len(node.args) != 1 or node.keywords:
+        return node
+    given = as_list(node.args[0])
+    node.args = [call(given, "list", given) if is_looped(given) else given]
+    return node
+
+
+def first_of(node: ast.Call, items: ast.expr) -> ast.expr:
+    """Return ``next`` of what is the list of all that comes."""
+    function = lists.first if len(node.args) == 1 else lists.first_or
+    return call(node, constant(function), items, *node.args[1:])
 
 
 def is_looped(node: ast.expr) -> bool:
@@ -100,23 +103,40 @@ def is_looped(node: ast.expr) -> bool:
 
 
 def comprehension_of(
-    node: ast.AST, function: ast.expr, items: ast.expr, stands_for: Callable[[ast.expr], object]
+    node: ast.AST,
+    function: ast.expr,
+    items: ast.expr,
+    stands_for: Callable[[ast.expr], object],
+    many: int = 1,
 ) -> ast.ListComp:
-    """Return ``[function(one) for one in items]``, with the text of a lambda written out."""
-    if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not function.args.defaults:
-        name, value = function.args.args[0].arg, function.body
+    """Return ``[function(one) for one in items]``, with the text of a lambda written out.
+
+    Of a function of `many` arguments, items are tuples of them.
+    """
+    if isinstance(function, ast.Lambda) and len(function.args.args) == many and not function.args.defaults:
+        names, value = [one.arg for one in function.args.args], function.body
     else:
-        name = "one"
-        one = at(node, ast.Name(name, ast.Load()))
-        value = key_of(function, stands_for, one) or call(node, function, one)
-    target = at(node, ast.Name(name, ast.Store()))
+        names = ["one"] if many == 1 else [f"one{k}" for k in range(many)]
+        given = [at(node, ast.Name(name, ast.Load())) for name in names]
+        value = call(node, function, *given)
+        value = key_of(function, stands_for, given[0]) or value if many == 1 else value
+    targets: list[ast.expr] = [at(node, ast.Name(name, ast.Store())) for name in names]
+    target = targets[0] if many == 1 else at(node, ast.Tuple(targets, ast.Store()))
     return at(node, ast.ListComp(value, [ast.comprehension(target, items, [], 0)]))
 
 
-def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.expr:
+def is_mapped(node: ast.expr, word: str) -> bool:
+    """Whether a call is ``map`` or ``filter`` of what a comprehension says."""
+    if not isinstance(node, ast.Call) or node.keywords or any(isinstance(x, ast.Starred) for x in node.args):
+        return False
+    return len(node.args) == 2 if word == "filter" else word == "map" and len(node.args) > 1
+
+
+def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) -> ast.ListComp:
     """Return ``map`` or ``filter`` as a comprehension."""
-    function, items = node.args
-    found = comprehension_of(node, function, items, stands_for)
+    function, *several = node.args
+    items = several[0] if len(several) == 1 else call(node, at(node, ast.Name("zip", ast.Load())), *several)
+    found = comprehension_of(node, function, items, stands_for, len(several))
     if word == "filter":
         loop = found.generators[0]
         is_none = isinstance(function, ast.Constant) and function.value is None
@@ -127,4 +147,9 @@ def mapped(node: ast.Call, word: str, stands_for: Callable[[ast.expr], object]) 
     return found
 
 
-MADE: dict[str, Callable[[ast.Call], ast.expr]] = {"dict": _made_dict, "set": _made_set, "next": _first}
+MADE: dict[str, Callable[[ast.Call], ast.expr]] = {
+    "dict": _made_dict,
+    "set": _made_set,
+    "next": _next,
+    "iter": _iterator,
+}

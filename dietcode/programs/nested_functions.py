@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
+
+from dietcode.programs.statements import at, constant
 
 
 @dataclass(eq=False)
@@ -74,6 +76,7 @@ def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -
         one.tree.args.args += [ast.arg(arg) for arg in one.read]
     for text in (tree, *(function.tree for function in found.values())):
         _Passing(found).visit(text)
+        _Closures(found).visit(text)
         ast.fix_missing_locations(text)
     return found
 
@@ -89,6 +92,11 @@ def _definitions(tree: ast.FunctionDef) -> list[ast.FunctionDef]:
         else:
             waiting = [*ast.iter_child_nodes(one), *waiting]
     return found
+
+
+def functions_named(tree: ast.FunctionDef, outer: set[str]) -> set[str]:
+    """Return the functions within functions that names stand for in one, if outside of it they are these."""
+    return (outer - _names(tree)[1]) | {one.name for one in _definitions(tree)}
 
 
 def _names(tree: ast.FunctionDef) -> tuple[set[str], set[str]]:
@@ -136,3 +144,49 @@ class _Passing(ast.NodeTransformer):
             value = ast.copy_location(ast.Name(name, ast.Load()), node)
             node.keywords.append(ast.copy_location(ast.keyword(name, value), node))
         return node
+
+
+class _Closures(ast.NodeTransformer):
+    """Functions within a function where their names are read, and not called, as calls that make values."""
+
+    def __init__(self, functions: Mapping[str, NestedFunction]) -> None:
+        self._functions = functions
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Leave the name that is called; give what is a value already the variables that it reads."""
+        named: Any = node.func.value if isinstance(node.func, ast.Constant) else None
+        is_closure = named is closure
+        known = self._functions.get(node.args[0].id) if is_closure and _is_name(node.args[0]) else None
+        if known is not None:
+            node.args, node.keywords = [constant(known)], self._read(node, known)
+        if is_closure:
+            return node
+        if not isinstance(node.func, ast.Name):
+            node.func = self.visit(node.func)
+        node.args = [self.visit(one) for one in node.args]
+        node.keywords = [self.visit(one) for one in node.keywords]
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """``step`` -> a call of the function `closure` with the variables that it reads."""
+        known = self._functions.get(node.id)
+        if known is None or not known.read or not isinstance(node.ctx, ast.Load):
+            return node
+        return at(node, ast.Call(constant(closure), [constant(known)], self._read(node, known)))
+
+    def _read(self, node: ast.AST, function: NestedFunction) -> list[ast.keyword]:
+        return [at(node, ast.keyword(one, at(node, ast.Name(one, ast.Load())))) for one in function.read]
+
+
+def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+def as_value(node: ast.expr) -> ast.expr:
+    """Return a function that is named as one that is a value."""
+    return at(node, ast.Call(constant(closure), [node], []))
+
+
+def closure(function: Any, **read: Any) -> Any:
+    """Make a value of a function within a function."""
+    raise AssertionError("it is made by its own rule")

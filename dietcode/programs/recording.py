@@ -15,13 +15,16 @@ from dietcode.programs import lists, sets
 from dietcode.programs.calling import learn_static
 from dietcode.programs.evaluated_exceptions import ExceptionEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
+from dietcode.programs.function_values import FunctionValue
+from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.kinds import WholeNumbers, is_record_kind, kind_of, tensors_in
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
-from dietcode.programs.sets import MemberSet, has_set
+from dietcode.programs.sets import MemberSet, has_one
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
-from dietcode.programs.stacks import ListsCall, StackedRows
+from dietcode.programs.stacks import ListsCall, StackedRows, has_text
+from dietcode.programs.statements import at
 from dietcode.programs.unrolling import rounds_of
 from dietcode.runtime.programs.instances import plain_value
 from dietcode.workload.text import clip
@@ -59,6 +62,7 @@ class Recording:
         self.records: dict[str, list[str]] = {}
         self.classes: dict[str, type] = {}
         self.made: dict[int, Any] = {}
+        self.functions: dict[Any, type] = {}
         self.wanted: list[Any] = []
         self.ownership = Ownership()
         self._known: dict[Any, int] = {}
@@ -154,11 +158,15 @@ class Recording:
 
     def _check_result(self, result: Any) -> None:
         """Refuse a result that would come out as something else."""
-        if has_set(result):
-            source = self.source_of(self._function)
-            raise source.refusal(source.tree.body[-1], "returns a set; return sorted of it, or a list")
+        source = self.source_of(self._function)
+        for one, advice in (
+            (MemberSet, "a set; return sorted of it, or a list"),
+            (ListIterator | NumberIterator, "an iterator; return list of it"),
+            (FunctionValue, "a function; return what it gives"),
+        ):
+            if has_one(result, one):
+                raise source.refusal(source.tree.body[-1], f"returns {advice}")
         if _has_stack(result):
-            source = self.source_of(self._function)
             raise source.refusal(
                 source.tree.body[-1],
                 "returns torch.stack of a list of any length; return the list, and stack it outside",
@@ -259,6 +267,18 @@ class _Activation(ExceptionEvaluation):
             pairs = ((node.target, before), (node.value, other))
             self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))
             return NEXT
+        name = at(node.target, ast.Name(node.target.id, ast.Load()))
+        target = self._source.chains.setdefault((node, 9), name)
+        of_class = self._operated_by_class(
+            node, BINARY[type(node.op)][1], [before, other], [target, node.value]
+        )
+        if of_class is not None:
+            if self._says_itself(before, f"__i{BINARY[type(node.op)][1].__name__.strip('_')}__"):
+                raise self._refuse(
+                    node, "an operator as += that a class changes its object by; write x = x + y"
+                )
+            self._store(node.target, of_class[0])
+            return NEXT
         if is_tensor(before) and not self._recording.ownership.is_alone(before, self._references(before)):
             raise self._refuse(
                 node, "changes a tensor that something else may have too; write x = x + y in full"
@@ -321,7 +341,7 @@ def _kind_in_context(value: Any) -> Any:
     """Return a value's kind; lists of other tensors, of texts or of objects make another context."""
     kind = kind_of(value)
     first = value[0] if isinstance(value, list) and value else None
-    is_apart = is_tensor(first) or isinstance(first, str) or is_record_kind(kind_of(first))
+    is_apart = is_tensor(first) or has_text(first) or is_record_kind(kind_of(first))
     return (kind, kind_of(first)) if is_apart else kind
 
 

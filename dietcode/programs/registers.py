@@ -24,6 +24,10 @@ _PURE = frozenset(
         "format",
         "join",
         "order",
+        "concatenate",
+        "characters",
+        "parsed",
+        "ordinal",
         "rounded",
     )
 )

@@ -16,7 +16,7 @@ from dietcode.programs import module as marks
 from dietcode.programs.dictionaries import is_library
 from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.sources import FunctionSource, is_module, is_tensor
-from dietcode.runtime.programs.instances import find
+from dietcode.runtime.programs.instances import characters, concatenated, find, parsed
 
 BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Add: ("+", operator.add),
@@ -53,9 +53,15 @@ MATH: dict[Callable[..., Any], str] = {
     )
 }
 LIST_METHODS = ("append", "pop")
-BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *MATH)
+OF_TEXTS: dict[Callable[..., Any], str] = {  # and the instructions that they are
+    concatenated: "concatenate",
+    characters: "characters",
+    parsed: "parsed",
+    ord: "ordinal",
+}
+BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *OF_TEXTS, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
-_OWN_WAYS = ("__new__", "__call__", "__slots__", "__getattr__", "__getattribute__", "__setattr__")
+_OWN_WAYS = ("__new__", "__slots__", "__getattr__", "__getattribute__", "__setattr__")
 _LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
 
 

@@ -176,13 +176,13 @@ def is_own(function: Callable[..., Any], position: int) -> bool:
     return function.__module__ == __name__ and function is not made and position == int(function is has)
 
 
-def has_set(value: Any) -> bool:
-    """Whether a result has a set in it."""
+def has_one(value: Any, cls: Any) -> bool:
+    """Whether a result has an object of a class in it."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, MemberSet):
+        if isinstance(one, cls):
             return True
         if id(one) not in seen:
             seen.add(id(one))

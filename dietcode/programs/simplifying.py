@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import ast
 import collections
-from types import ModuleType
 from typing import TypeGuard
 
-from dietcode.programs import dictionaries, lists, orders, sets
+from dietcode.programs import lists, orders
 from dietcode.programs.cells import with_caches, with_cells
+from dietcode.programs.displays import DisplaySimplification
 from dietcode.programs.exceptions import is_exception_class
-from dietcode.programs.generators import as_list, without_yield
+from dietcode.programs.generators import as_list, mark_whole, without_yield
+from dietcode.programs.lambdas import without_lambdas
+from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
     LOOPED,
     MADE,
     comprehension_of,
+    first_of,
     is_looped,
+    is_mapped,
     mapped,
     renamed,
-    with_pairs,
 )
+from dietcode.programs.nested_functions import functions_named
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
@@ -39,7 +43,6 @@ from dietcode.programs.statements import (
 
 _WHOLE = ("sum", "min", "max", "list", "sorted", "tuple", "any", "all")  # they go over what they are given
 _FAR = 2**62  # behind the end of any list
-_LAZY = ("any", "all")  # which stop early
 _BY_KEYS = {"sorted": orders.ordered_by, "min": orders.smallest_by, "max": orders.largest_by}
 
 
@@ -65,14 +68,11 @@ def simplified(tree: ast.FunctionDef, outside: Outside) -> ast.FunctionDef:
     own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
     found = _Simplification(outside, own, tree).visit(tree)
     assert isinstance(found, ast.FunctionDef)  # as it was
+    found = without_lambdas(found)
     return ast.fix_missing_locations(found)
 
 
-class _Simplification(ast.NodeTransformer):
-    def __init__(self, outside: Outside, own: set[str], tree: ast.FunctionDef) -> None:
-        self._outside, self._tree = outside, tree
-        self._own = own  # names that the function, or one within it, gives to something
-
+class _Simplification(DisplaySimplification, ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         node.comparators = [
             at(one, ast.Tuple(one.elts, ast.Load()))
@@ -114,25 +114,24 @@ class _Simplification(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Simplify the function, and those within it."""
-        return self.generic_visit(without_yield(node))
+        before = self._within
+        self._within = functions_named(node, before)
+        found = self.generic_visit(without_yield(node))
+        self._within = before
+        return found
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
-        begun = parent_method(node, self._tree, self._outside)
-        if word in ("map", "filter") and len(node.args) == 2 and not node.keywords:
-            begun = mapped(node, word, self._stands_for)
+        begun = self._begun(node, word)
         if begun is not None:
             made: ast.AST = self.visit(begun)
             return made
-        if word in LOOPED:
-            node.args = [as_list(one) for one in node.args]
+        self._note_generators(node, word)
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             given = node.args[0].value
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "join":
-            node.args = [as_list(one) for one in node.args]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
             node.args = [as_list(node.args[0])]
@@ -144,22 +143,38 @@ class _Simplification(ast.NodeTransformer):
         if known is not None:
             again: ast.AST = self.visit(known)
             return again
-        if word in MADE:
-            return MADE[word](node)
-        return self._of_whole(node, word)
+        return MADE[word](node) if word in MADE else self._of_whole(node, word)
+
+    def _begun(self, node: ast.Call, word: str) -> ast.expr | None:
+        """Return what a call is, before its arguments are simplified; None where it stays."""
+        found = self._lazy(node, word) if word in lists.LAZY and node.args else None
+        if is_mapped(node, word):
+            found = mapped(node, word, self._stands_for)
+        return found or parent_method(node, self._tree, self._outside)
+
+    def _note_generators(self, node: ast.Call, word: str) -> None:
+        """Write generators that a call is given as lists, and note where all items are there first."""
+        is_join = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+        if is_join or (word in (*_WHOLE, "set", "dict") and word not in lists.LAZY):
+            for one in node.args[:1]:
+                mark_whole(one)
+        if is_join or word in LOOPED:
+            node.args = [as_list(one) for one in node.args]
+        if is_join:
+            node.args = [call(one, "list", one) if is_looped(one) else one for one in node.args]
+
+    def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
+        """Return ``any``, ``all`` or ``next`` of a generator as what stops early; None for all else."""
+        own = as_generator(node.args[0], self._stands_for)
+        if own is not None and len(node.args) <= 1 + (word == "next") and not node.keywords:
+            given = renamed(at(own, ast.ListComp(own.elt, own.generators)))
+            return call(node, constant(lists.LAZY[word]), given, *node.args[1:])
+        is_of_generator = isinstance(node.args[0], ast.Call) and self._is_generator(node.args[0].func)
+        return first_of(node, node.args[0]) if word == "next" and is_of_generator else None
 
     def _all_of_calls(self, node: ast.expr) -> ast.AST:
         found: ast.AST = self.generic_visit(node)
         return found
-
-    def _stands_for(self, node: ast.expr) -> object:
-        """Return what a name outside of the function, or one of a module, stands for; None for others."""
-        if isinstance(node, ast.Name):
-            return None if node.id in self._own else self._outside(node.id)[1]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
-            base = self._stands_for(node.value)
-            return getattr(base, node.attr, None) if isinstance(base, ModuleType | type) else None
-        return None
 
     def _of_whole(self, node: ast.Call, word: str) -> ast.AST:
         if word not in _WHOLE or not node.args:
@@ -168,8 +183,6 @@ class _Simplification(ast.NodeTransformer):
         is_only = len(node.args) == 1 or word == "sum"
         if is_only and isinstance(given, ast.GeneratorExp):
             node.args[0] = renamed(at(given, ast.ListComp(given.elt, given.generators)))
-            if word in _LAZY:
-                return call(node, constant(lists.LAZY[word]), node.args[0])
         elif is_only and word != "list" and is_looped(given):
             node.args[0] = call(given, "list", given)
         if word == "sum" and len(node.args) == 2 and not node.keywords:
@@ -232,7 +245,9 @@ class _Simplification(ast.NodeTransformer):
         return self._all(body) if body is not None else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
-        node.iter = as_list(node.iter)
+        lazily = lazily_looped(node, self._stands_for)
+        if lazily is not None:
+            return self._all(lazily)
         return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
@@ -246,6 +261,8 @@ class _Simplification(ast.NodeTransformer):
             body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
             made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
             return made
+        if not others:
+            node.value = self._all_kept(target, node.value)
         found = taken_apart(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 
@@ -272,46 +289,8 @@ class _Simplification(ast.NodeTransformer):
             found += made if isinstance(made, list) else [made]
         return found
 
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        """``{k: v, **d}`` -> a dict of the pair (k, v) that gets what d has, too."""
-        self.generic_visit(node)
-        found: ast.expr | None = None
-        rows: list[ast.expr] = []
-        for key, value in zip([*node.keys, None], [*node.values, None], strict=True):
-            if key is not None and value is not None:
-                rows.append(at(value, ast.Tuple([key, value], ast.Load())))
-                continue
-            if rows or found is None:
-                found = with_pairs(node, found, rows)
-                rows = []
-            if value is not None:
-                found = call(node, constant(dictionaries.united), found, value)
-        assert found is not None  # the last one begins a dict
-        return found
-
-    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
-        """``(*a, b)`` -> ``tuple([*a, b])``."""
-        self.generic_visit(node)
-        has_stars = any(isinstance(one, ast.Starred) for one in node.elts)
-        if not has_stars or not isinstance(node.ctx, ast.Load):
-            return node
-        return call(node, "tuple", at(node, ast.List(node.elts, ast.Load())))
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
-        pair = at(node, ast.Tuple([node.key, node.value], ast.Load()))
-        rows: ast.expr = self.visit(at(node, ast.ListComp(pair, node.generators)))
-        return call(node, constant(dictionaries.made), rows)
-
-    def visit_Set(self, node: ast.Set) -> ast.AST:
-        self.generic_visit(node)
-        return call(node, constant(sets.made), at(node, ast.List(node.elts, ast.Load())))
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
-        rows: ast.expr = self.visit(at(node, ast.ListComp(node.elt, node.generators)))
-        return call(node, constant(sets.made), rows)
-
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        self.generic_visit(node)
+        self.generic_visit(without_generators(node, self._stands_for))
         return renamed(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:

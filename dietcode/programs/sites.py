@@ -78,6 +78,7 @@ class Recorder(Protocol):
     records: dict[str, list[str]]
     classes: dict[str, type]
     made: dict[int, Any]
+    functions: dict[Any, type]
     ownership: Ownership
 
     def fields_of(self, cls: type) -> list[str] | None:

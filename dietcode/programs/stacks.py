@@ -161,6 +161,13 @@ def rows_if_tensors(value: Any) -> Any:
     return StackedRows(value) if is_one and value[0].is_floating_point() else value
 
 
+def has_text(value: Any) -> bool:
+    """Whether a value is a text, or a tuple or list in which there is one."""
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        return any(map(has_text, value))
+    return isinstance(value, str)
+
+
 def is_object(value: Any) -> bool:
     """Whether a value is an object of a class of the user's, and no tensor."""
     return hasattr(value, "_fields") or (hasattr(value, "__dict__") and not is_tensor(value))
@@ -183,7 +190,7 @@ def python_call(
     if named or not args or not isinstance(args[0], list | tuple | Dictionary | MemberSet):
         return None
     items = args[0].set_members if isinstance(args[0], MemberSet) else list(args[0])
-    is_of_objects = bool(items) and (is_object(items[0]) or isinstance(items[0], str))
+    is_of_objects = bool(items) and (is_object(items[0]) or has_text(items[0]))
     is_of_tensors = isinstance(rows_if_tensors(args[0]), StackedRows)
     known: dict[Any, Callable[..., Any]] = {
         sum: stacked.added if is_of_tensors else lists.total,

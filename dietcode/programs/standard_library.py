@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import heapq
 import itertools
@@ -97,15 +98,171 @@ def _pairwise(node: ast.Call) -> ast.expr | None:
 
 
 def _product(node: ast.Call) -> ast.expr | None:
-    if node.keywords or not node.args:
+    named = {one.arg: one.value for one in node.keywords}
+    repeat = named.pop("repeat", ast.Constant(1))
+    times: Any = repeat.value if isinstance(repeat, ast.Constant) else 0
+    if named or not node.args or times not in range(1, 9):
         return None
-    names = [f"part{k}" for k in range(len(node.args))]
+    given, begin = list(node.args), []
+    if times > 1:
+        begin = [bound(node, f"items {k}", _listed(one, one)) for k, one in enumerate(given)]
+        given = [load(node, f"items {k}") for k in range(len(given))] * times
+    names = [f"part{k}" for k in range(len(given))]
     loops = [
         ast.comprehension(at(node, ast.Name(name, ast.Store())), one, [], 0)
-        for name, one in zip(names, node.args, strict=True)
+        for name, one in zip(names, given, strict=True)
     ]
     row = at(node, ast.Tuple([at(node, ast.Name(name, ast.Load())) for name in names], ast.Load()))
-    return at(node, ast.ListComp(row, loops))
+    return _behind(node, begin, at(node, ast.ListComp(row, loops)))
+
+
+def _behind(node: ast.AST, begin: list[ast.expr], whole: ast.expr) -> ast.expr:
+    """Return an expression before which others are evaluated."""
+    if not begin:
+        return whole
+    both = at(node, ast.Tuple([*begin, whole], ast.Load()))
+    return at(node, ast.Subscript(both, at(node, ast.Constant(len(begin))), ast.Load()))
+
+
+def _chosen(is_ordered: bool) -> Rule:
+    """Return the rule of ``combinations`` and ``permutations`` of a constant number of items."""
+
+    def rule(node: ast.Call) -> ast.expr | None:
+        given = node.args[1] if len(node.args) == 2 else None
+        many: Any = given.value if isinstance(given, ast.Constant) else 0
+        if node.keywords or many not in range(1, 7):
+            return None
+        items, count = load(node, "items"), call(node, "len", load(node, "items"))
+        loops, reads = [], []
+        for k in range(many):
+            others = [at(node, ast.Name(f"place{j}", ast.Load())) for j in range(k)]
+            own = at(node, ast.Name(f"place{k}", ast.Load()))
+            ends = [count]
+            if is_ordered and k:
+                ends = [at(node, ast.BinOp(others[-1], ast.Add(), at(node, ast.Constant(1)))), count]
+            tests: list[ast.expr] = [
+                at(node, ast.Compare(own, [ast.NotEq()], [other])) for other in others if not is_ordered
+            ]
+            target = at(node, ast.Name(f"place{k}", ast.Store()))
+            loops.append(
+                ast.comprehension(target, call(node, ast.Name("range", ast.Load()), *ends), tests, 0)
+            )
+            reads.append(at(node, ast.Subscript(items, own, ast.Load())))
+        rows = at(node, ast.ListComp(at(node, ast.Tuple(list(reads), ast.Load())), loops))
+        return _behind(node, [bound(node, "items", _listed(node, node.args[0]))], rows)
+
+    return rule
+
+
+def _applied(function: ast.expr, *given: ast.expr) -> ast.expr | None:
+    """Return a function of names; None for a lambda of others."""
+    if not isinstance(function, ast.Lambda):
+        return call(function, function, *given)
+    names = [one.arg for one in function.args.args]
+    if len(names) != len(given) or function.args.defaults:
+        return None
+    found: ast.expr = _Replaced(dict(zip(names, given, strict=True))).visit(copy.deepcopy(function.body))
+    return found
+
+
+def _until(is_taken: bool) -> Rule:
+    """Return the rule of ``takewhile`` and ``dropwhile``: items before and behind the first that differs."""
+
+    def rule(node: ast.Call) -> ast.expr | None:
+        if node.keywords or len(node.args) != 2:
+            return None
+        place, one = (at(node, ast.Name(name, ast.Load())) for name in ("place", "one"))
+        is_so = _applied(node.args[0], one)
+        if is_so is None:
+            return None
+        items = load(node, "items")
+        targets: list[ast.expr] = [at(node, ast.Name(name, ast.Store())) for name in ("place", "one")]
+        pairs = call(node, ast.Name("enumerate", ast.Load()), items)
+        test = at(node, ast.UnaryOp(ast.Not(), is_so))
+        loop = ast.comprehension(at(node, ast.Tuple(targets, ast.Store())), pairs, [test], 0)
+        given = at(node, ast.GeneratorExp(place, [loop]))
+        end = call(node, at(node, ast.Name("next", ast.Load())), given, call(node, "len", items))
+        cut = ast.Slice(None, end, None) if is_taken else ast.Slice(end, None, None)
+        begin = [bound(node, "items", _listed(node, node.args[1]))]
+        return _behind(node, begin, at(node, ast.Subscript(items, at(node, cut), ast.Load())))
+
+    return rule
+
+
+def _accumulated(node: ast.Call) -> ast.expr | None:
+    """Return ``[so_far := one if place == 0 else f(so_far, one) for place, one in enumerate(items)]``."""
+    named = {one.arg: one.value for one in node.keywords}
+    items, *rest = node.args or [ast.Constant(None)]
+    function = named.pop("func", rest[0] if rest else None)
+    start = named.pop("initial", None)
+    if named or len(rest) > 1 or not node.args:
+        return None
+    place, one = (at(node, ast.Name(name, ast.Load())) for name in ("place", "one"))
+    so_far = load(node, "so far")
+    value = (
+        at(node, ast.BinOp(so_far, ast.Add(), one)) if function is None else _applied(function, so_far, one)
+    )
+    if value is None:
+        return None
+    if start is not None:
+        loop = ast.comprehension(at(node, ast.Name("one", ast.Store())), items, [], 0)
+        steps = at(node, ast.ListComp(bound(node, "so far", value), [loop]))
+        begin = bound(node, "so far", start)
+        return at(node, ast.List([begin, at(node, ast.Starred(steps, ast.Load()))], ast.Load()))
+    is_first = at(node, ast.Compare(place, [ast.Eq()], [at(node, ast.Constant(0))]))
+    step = bound(node, "so far", at(node, ast.IfExp(is_first, one, value)))
+    targets: list[ast.expr] = [at(node, ast.Name(name, ast.Store())) for name in ("place", "one")]
+    pairs = call(node, ast.Name("enumerate", ast.Load()), items)
+    loop = ast.comprehension(at(node, ast.Tuple(targets, ast.Store())), pairs, [], 0)
+    return at(node, ast.ListComp(step, [loop]))
+
+
+def _grouped(node: ast.Call) -> ast.expr | None:
+    """Return ``groupby`` as pairs of a key and a list."""
+    named = {one.arg: one.value for one in node.keywords}
+    items, *rest = node.args or [ast.Constant(None)]
+    key = named.pop("key", rest[0] if rest else None)
+    if named or len(rest) > 1 or not node.args:
+        return None
+    given, keys = bound(node, "items", _listed(node, items)), load(node, "items")
+    if key is not None and not (isinstance(key, ast.Constant) and key.value is None):
+        mapped = at(node, ast.Name("map", ast.Load()))
+        keys = call(node, "list", call(node, mapped, key, keys))
+    return call(node, constant(lists.grouped), given, keys)
+
+
+def _repeated(node: ast.Call) -> ast.expr | None:
+    if node.keywords or len(node.args) != 2:
+        return None
+    one = at(node, ast.List([node.args[0]], ast.Load()))
+    return at(node, ast.BinOp(one, ast.Mult(), node.args[1]))
+
+
+_OPERATORS: tuple[tuple[Any, ast.operator], ...] = (
+    (operator.add, ast.Add()),
+    (operator.sub, ast.Sub()),
+    (operator.mul, ast.Mult()),
+    (operator.truediv, ast.Div()),
+    (operator.floordiv, ast.FloorDiv()),
+    (operator.mod, ast.Mod()),
+)
+
+
+def operator_of(node: ast.Call, function: Any) -> ast.expr | None:
+    """Return a call of a function that is an operator of two as that; None for others."""
+    op = next((op for own, op in _OPERATORS if own is function), None)
+    return None if op is None else _operator(op)(node)
+
+
+def _operator(op: ast.operator) -> Rule:
+    """Return the rule of a function that is an operator of two."""
+
+    def rule(node: ast.Call) -> ast.expr | None:
+        if node.keywords or len(node.args) != 2:
+            return None
+        return at(node, ast.BinOp(node.args[0], op, node.args[1]))
+
+    return rule
 
 
 def _of_ends(is_largest: bool) -> Rule:
@@ -209,7 +366,14 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (itertools.zip_longest, _longest),
     (itertools.pairwise, _pairwise),
     (itertools.product, _product),
-    (itertools.accumulate, _of_lists(lists.accumulated, 1)),
+    (itertools.accumulate, _accumulated),
+    (itertools.combinations, _chosen(True)),
+    (itertools.permutations, _chosen(False)),
+    (itertools.takewhile, _until(True)),
+    (itertools.dropwhile, _until(False)),
+    (itertools.groupby, _grouped),
+    (itertools.repeat, _repeated),
+    *((function, _operator(op)) for function, op in _OPERATORS),
     (heapq.nlargest, _of_ends(True)),
     (heapq.nsmallest, _of_ends(False)),
     (functools.reduce, _reduced),

@@ -99,12 +99,12 @@ def loop_without_else(node: ast.For | ast.While) -> list[ast.stmt]:
     """Return a loop with ``else`` as one that notes whether it was left, and an ``if``."""
     true, false = (at(node, ast.Constant(value)) for value in (True, False))
     otherwise, node.orelse = node.orelse, []
-    node.body = _Left(assigned(node, "left", true)).in_body(node.body)
+    node.body = Left(assigned(node, "left", true)).in_body(node.body)
     behind = at(node, ast.If(at(node, ast.UnaryOp(ast.Not(), load(node, "left"))), otherwise, []))
     return [assigned(node, "left", false), node, behind]
 
 
-class _Left(ast.NodeTransformer):
+class Left(ast.NodeTransformer):
     """Each ``break`` of one loop, with a statement before it."""
 
     def __init__(self, before: ast.stmt) -> None:

@@ -18,6 +18,7 @@ from dietcode.runtime.programs.machine import INT
 if TYPE_CHECKING:
     from dietcode.programs.writing import FunctionWriter
 
+_LEAVING = (ast.Return, ast.Break, ast.Continue)
 UNREACHED = "RuntimeError: no sample reached this line; give samples that do"
 
 
@@ -39,8 +40,10 @@ def lower_try(writer: FunctionWriter, node: ast.Try) -> None:
     code.jump(end)
     name = _name(node, "passed")
     code.write(name, code.caught(handler))
+    if any(isinstance(one, _LEAVING) for own in node.finalbody for one in ast.walk(own)):
+        code.taken[handler] = (BaseException,)
     writer.body(node.finalbody)
-    code.emit("throw", (code.read(name),), writes=0)
+    code.throw_again(code.read(name), handler)
     code.label(end)
 
 
@@ -66,6 +69,7 @@ def _lower_taken(writer: FunctionWriter, node: ast.Try) -> None:
     for clause in node.handlers:
         other = Label()
         types = _types_of(writer, clause)
+        code.taken[handler] = (*code.taken.get(handler, ()), *types)
         own = [number for number, cls in OF_MACHINE if issubclass(cls, types)]
         records = enumerate(writer.classes.values())
         own += [RECORD_KINDS + k for k, cls in records if is_exception_class(cls) and issubclass(cls, types)]
@@ -77,7 +81,7 @@ def _lower_taken(writer: FunctionWriter, node: ast.Try) -> None:
         code.jump(end)
         code.label(other)
     writer.taken.pop()
-    code.emit("throw", (code.read(name),), writes=0)
+    code.throw_again(code.read(name), handler)
     code.label(end)
 
 
@@ -126,7 +130,7 @@ def lower_thrown(writer: FunctionWriter, cls: Any, text: str) -> None:
     if not writer.throws or cls.__name__ not in writer.records:
         writer.fail(f"{cls.__name__}: {text}" if text else cls.__name__)
         return
-    args = writer.code.emit("tuple", (KnownValue(text),))
+    args = writer.code.emit("tuple", (KnownValue(text),) if text else ())
     writer.code.emit("throw", (_made(writer, cls, args),), writes=0)
 
 

@@ -388,21 +388,17 @@ def test_a_program_without_try_keeps_its_exceptions_as_texts() -> None:
     assert not any("handlers" in one for one in form["functions"])
 
 
-def test_a_function_that_another_one_returned_is_refused_by_name() -> None:
+def test_a_function_that_is_a_value_and_reads_what_changes_is_refused() -> None:
+    """It would have the variable as it was when it was made; Python has it as it is."""
+
     def program(n: int) -> int:
-        def adding(m: int) -> Callable[[int], int]:
-            def add(k: int) -> int:
-                return k + m
+        found = []
+        for k in range(n):
+            found.append(lambda one: one + k)  # noqa: B023  (which is refused)
+        return found[0](1)
 
-            return add
-
-        add = adding(n)
-        return add(2)
-
-    with pytest.raises(
-        ModelError, match=r"calls a function that another one returned; give it what it needs"
-    ):
-        form_of(program, [1])
+    with pytest.raises(ModelError, match=r"is a value, and reads k, which is assigned anew; give it as an"):
+        form_of(program, [2])
 
 
 def _copied(given: list[Any]) -> list[Any]:

@@ -88,11 +88,100 @@ def in_vain(items: list[int]) -> int:
 
 
 TREES = [Node(3), Node(0, [Node(1), Node(0, [Node(2), Node(9)]), Node(4)])]
+
+
+def checked(n: int) -> int:
+    if n < 0:
+        raise ValueError("negative")
+    return n
+
+
+def until_decided(items: list[int]) -> Any:
+    """What is behind the item that decides is not computed, so it cannot raise."""
+    try:
+        first = next(checked(one) for one in items if one != 3)
+        mapped, kept = next(map(checked, items)), next(filter(checked, items), -7)
+        return first, mapped, kept, any(checked(one) > 2 for one in items), all(map(checked, items))
+    except ValueError:
+        return "negative"
+    except StopIteration:
+        return "nothing"
+
+
+def taken_between(items: list[int]) -> Any:
+    """What a round of a loop does comes before the next item."""
+    total = 0
+    try:
+        for one in (10 // one for one in items):
+            total += one
+    except ZeroDivisionError:
+        total += 1000
+    try:
+        for at, one in enumerate(map(checked, items), 5):
+            total += at * one
+    except ValueError:
+        total *= 2
+    for at, one in enumerate(one * other for one in items for other in (1, 2) if one != other):
+        if one == 4:
+            break
+        if one == 6:
+            continue
+        total += at * one
+    else:
+        total += 7
+    try:
+        return total, [one + 1 for one in (10 // two for two in map(checked, items) if two != 2)]
+    except (ValueError, ZeroDivisionError):
+        return total
+
+
+def nothing_next(items: list[int]) -> Any:
+    found = next(iter(items), None), next((one for one in items if one > 4), "none"), next(leaves(Node(3)))
+    try:
+        return found, next(iter(items)), next(larger_than(items, 0))
+    except StopIteration as error:
+        return found, error.args
+
+
+def larger_than(items: list[int], least: int) -> Iterator[int]:
+    for one in items:
+        if one > least:
+            yield one
+
+
+def shadowed(items: list[int]) -> Any:
+    one = 3
+    found = [one for one in (one + other for other in items)]  # noqa: C416
+    for one in (one * other for other in items):
+        found.append(one)
+    return found, one
+
+
+def parsed(items: list[int]) -> Iterator[int]:
+    for one in items:
+        if one == 0:
+            raise ValueError("zero")
+        yield 10 // one
+
+
+def whole(items: list[int]) -> Any:
+    """All values are there before any of them is used, so exceptions come in Python's order."""
+    try:
+        return sum(parsed(items)), list(parsed(items)), sorted(parsed(items)), max(parsed(items))
+    except ValueError:
+        return -1
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "yield from": (words, TREES),
     "return, and loops that end": (pairs, [[1, 2, 3, 4], [5], [3]]),
     "within a function": (within, [[1, 2, 7, 9], [0], [3]]),
     "expressions that loops go over": (looped, [[1, 2, 7, 5], [3]]),
+    "what decides": (until_decided, [[1, 2], [4, -1], [-1], [3], [], [1, -1], [0, 0]]),
+    "exceptions between rounds": (taken_between, [[1, 2, 5], [0, 1], [3, 0, 2], [2, 2], [1, -1]]),
+    "nothing that comes next": (nothing_next, [[], [0], [2, 5]]),
+    "names of outer variables": (shadowed, [[1, 2], [4]]),
+    "all values at once": (whole, [[1, 2], [3, 0]]),
 }
 
 
@@ -103,6 +192,54 @@ def test_what_python_yields(name: str) -> None:
     for own, right in zip(compiled(function, given, [copied(one) for one in given]), wanted, strict=True):
         assert not isinstance(own, Exception), own
         assert_same(own, right)
+
+
+def taken_early(items: list[int]) -> Any:
+    total = 0
+    try:
+        for one in parsed(items):
+            total += one
+    except ValueError:
+        total += 100
+    return total
+
+
+def taken_early_of_a_pair(items: list[int]) -> Any:
+    total = 0
+    try:
+        for one, other in zip((10 // one for one in items), items):  # noqa: B905
+            total += one * other
+    except ZeroDivisionError:
+        total += 100
+    return total
+
+
+def taken_by_the_caller(items: list[int]) -> Any:
+    def summed() -> int:
+        total = 0
+        for one in parsed(items):
+            if one > 3:
+                break
+            total += one
+        return total
+
+    try:
+        return summed()
+    except Exception:
+        return -1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (taken_early, "parsed may raise ValueError, which the program takes: a generator runs to its end"),
+        (taken_early_of_a_pair, r"10 // .* may raise ZeroDivisionError, which the program takes"),
+        (taken_by_the_caller, "parsed may raise (ValueError|ZeroDivisionError), which the program takes"),
+    ],
+)
+def test_a_generator_whose_exceptions_would_come_too_early_is_refused(function: Any, words: str) -> None:
+    with pytest.raises(ModelError, match=rf"test_generators\.py:\d+: {words}"):
+        compiled(function, [[1, 2], [4, 5]])
 
 
 def test_an_instance_fails_where_nothing_comes_next() -> None:

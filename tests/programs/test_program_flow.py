@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import functools
@@ -17,6 +18,7 @@ from program_runs import assert_same, compiled, form_of
 
 import dietcode
 from dietcode.errors import ModelError
+from dietcode.programs import roles
 from dietcode.programs.interpreter import InstanceError
 from dietcode.programs.modeling import model_of
 from dietcode.programs.ownership import Ownership
@@ -329,8 +331,8 @@ def with_percents(x: float) -> Any:
     return f"{x:.1%}"
 
 
-def with_texts_repeated(text: str) -> Any:
-    return text * 2
+def with_texts_filled_in(text: str) -> Any:
+    return text % 2
 
 
 def with_other_names(n: int) -> Any:
@@ -370,12 +372,8 @@ def with_nonlocal(n: int) -> Any:
     return n
 
 
-def with_loop_over_text(text: str) -> Any:
-    return [one == "a" for one in text]
-
-
-def with_length_of_text(text: str) -> Any:
-    return len(text)
+def with_large_letters(text: str) -> Any:
+    return text.upper()
 
 
 def with_print(n: int) -> Any:
@@ -445,9 +443,9 @@ def with_function_in_place(x: Any) -> Any:
     return torch.relu_(x)
 
 
-def with_module_chosen(n: int) -> Any:
-    step = torch.tanh if n > 1 else torch.relu
-    return step(torch.ones(n))
+def with_number_called(n: int) -> Any:
+    step = n + 1
+    return step(torch.ones(2))  # type: ignore[operator]
 
 
 def with_record_apart(pair: Pair) -> Any:
@@ -485,13 +483,14 @@ def with_unknown_name(n: int) -> Any:
 
 
 class Memory:
-    """That is called as a function is."""
+    """Whose objects are made in a way of their own."""
 
-    def __init__(self) -> None:
-        self.items: list[Any] = []
+    items: list[Any]
 
-    def __call__(self) -> Any:
-        return self.items
+    def __new__(cls) -> Memory:
+        made = super().__new__(cls)
+        made.items = []
+        return made
 
 
 def with_plain_class(n: int) -> Any:
@@ -505,17 +504,57 @@ def with_random_numbers(n: int) -> Any:
 
 
 def with_pairs_of_itertools(n: int) -> Any:
-    return [a * b for a, b in itertools.combinations(list(range(n)), 2)]
+    return [a * b for a, b in itertools.combinations_with_replacement(list(range(n)), 2)]
+
+
+def with_late_binding(items: list[int]) -> Any:
+    several = [lambda one: one + k for k in items]  # noqa: B023  (which is refused)
+    return [own(1) for own in several]
+
+
+def with_function_as_result(n: int) -> Any:
+    return lambda one: one + n
+
+
+def with_iterator_as_result(items: list[int]) -> Any:
+    return iter(items)
+
+
+class Basket:
+    def __init__(self, items: list[int]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def with_truth_of_an_object(items: list[int]) -> Any:
+    return 1 if Basket(items) else 2
+
+
+def with_iterator_beside(items: list[int]) -> Any:
+    both = iter(items)
+    return list(zip(both, both, strict=False))
+
+
+def with_bounded_extended(items: list[int]) -> Any:
+    found = collections.deque(items, maxlen=2)
+    found.extend(items)
+    return list(found)
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a plain class": (
         with_plain_class,
         [1],
-        "calls 'Memory'; a class of a program has fields, methods and properties, and no __call__",
+        "calls 'Memory'; a class of a program has fields, methods and properties, and no __new__",
     ),
     "numbers of random": (with_random_numbers, [3], "'random.randrange'; give the instance its random"),
-    "pairs of itertools": (with_pairs_of_itertools, [3], "calls 'itertools.combinations'; write it as loops"),
+    "pairs of itertools": (
+        with_pairs_of_itertools,
+        [3],
+        "calls 'itertools.combinations_with_replacement'; write",
+    ),
     "a float as a key": (with_float_as_key, [1.5], "float as a key of a dict; allowed: whole numbers, bools"),
     "a tensor as a key": (with_tensor_as_key, [torch.tensor(1)], "a key of a dict; allowed"),
     "a view of a dict": (
@@ -531,7 +570,17 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
     "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
-    "texts that are repeated": (with_texts_repeated, ["a"], "computes with texts; allowed: comparisons"),
+    "a variable that changes": (with_late_binding, [[1, 2]], "and reads k, which is assigned anew"),
+    "a function as result": (with_function_as_result, [1], "returns a function; return what it gives"),
+    "an iterator as result": (with_iterator_as_result, [[1]], "returns an iterator; return list of it"),
+    "the truth of an object": (with_truth_of_an_object, [[1]], "the truth of a Basket, which its"),
+    "an iterator in zip": (with_iterator_beside, [[1, 2]], "an iterator in zip, enumerate or reversed"),
+    "a bounded deque extended": (
+        with_bounded_extended,
+        [[1]],
+        "calls extend of a deque with maxlen; allowed",
+    ),
+    "texts that are filled in": (with_texts_filled_in, ["%d"], "computes with texts; allowed: comparisons"),
     "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
     "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
     "an order of objects": (with_order_of_objects, [1], "< of a Pair, which its class does not say; give it"),
@@ -545,8 +594,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
-    "a loop over a text": (with_loop_over_text, ["ab"], "a loop over text"),
-    "the length of a text": (with_length_of_text, ["ab"], "len of a text; allowed: of numbers, lists"),
+    "large letters": (with_large_letters, ["ab"], "calls upper of a text; allowed: join, split, strip"),
     "an object with code, with other fields": (
         with_code_at_birth,
         [1],
@@ -575,11 +623,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a tensor of the instance": (with_tensor_of_instance, [torch.ones(2)], "something else may have too"),
     "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
     "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
-    "a module that is chosen": (
-        with_module_chosen,
-        [1, 2],
-        "calls what a value chooses; name the function",
-    ),
+    "a number that is called": (with_number_called, [1], "calls int, which a value chooses; name the"),
     "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
     "two shapes": (
         with_two_shapes,
@@ -632,6 +676,19 @@ def test_what_comes_out_different_is_refused() -> None:
         ModelError, match=r"instance 0: compiled, the program gives 2, and not 1 as the function"
     ):
         model_of(dietcode.program(with_order_between), [7], "order")
+
+
+def test_advice_is_as_good_where_a_package_has_replaced_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray does, once it is used in a process."""
+
+    def safe_print(*args: Any) -> None:
+        raise AssertionError(args)
+
+    safe_print.__module__ = "ray.experimental.tqdm_ray"
+    monkeypatch.setattr(roles, "is_users", lambda function: function is not safe_print)
+    monkeypatch.setattr(builtins, "print", safe_print)
+    with pytest.raises(ModelError, match="calls 'print'; a program computes results"):
+        form_of(with_print, [1])
 
 
 @pytest.mark.parametrize("name", REFUSED)

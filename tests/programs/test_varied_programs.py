@@ -19,6 +19,7 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 import customary_programs  # noqa: E402  (it needs PyTorch)
 import dict_programs  # noqa: E402
 import everyday_programs  # noqa: E402
+import functional_programs  # noqa: E402
 import further_programs  # noqa: E402
 import idiomatic_programs  # noqa: E402
 import ordinary_programs  # noqa: E402
@@ -32,6 +33,7 @@ PROGRAMS: dict[str, Any] = {
     **varied_programs.PROGRAMS,
     **everyday_programs.PROGRAMS,
     **further_programs.PROGRAMS,
+    **functional_programs.PROGRAMS,
     **idiomatic_programs.PROGRAMS,
     **plain_programs.PROGRAMS,
     **dict_programs.PROGRAMS,

@@ -136,11 +136,12 @@ static FailureKind equal(const Value *a, const Value *b, int nested, int *result
 }
 
 /* -1, 0, 1, or 2 for what is not ordered: items decide in turn, then lengths. */
-static FailureKind compare(const Value *a, const Value *b, int nested, int *order) {
+static FailureKind compare(const Workplace *w, const Value *a, const Value *b, int nested, int *order) {
   if (is_number(a) && is_number(b)) {
     *order = compare_numbers(a, b);
     return FINE;
   }
+  if (a->kind == V_TEXT && b->kind == V_TEXT) return order_texts(w, a, b, order);
   if (a->kind != b->kind || (a->kind != V_TUPLE && a->kind != V_LIST)) return F_KINDS;
   if (nested == MAX_NESTED) return F_NESTED;
   int64_t first = a->object->length, second = b->object->length;
@@ -148,7 +149,7 @@ static FailureKind compare(const Value *a, const Value *b, int nested, int *orde
     int is_equal;
     FailureKind problem = equal(&a->object->items[i], &b->object->items[i], nested + 1, &is_equal);
     if (problem) return problem;
-    if (!is_equal) return compare(&a->object->items[i], &b->object->items[i], nested + 1, order);
+    if (!is_equal) return compare(w, &a->object->items[i], &b->object->items[i], nested + 1, order);
   }
   *order = first < second ? -1 : first > second;
   return FINE;
@@ -282,7 +283,7 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
   if (op == B_ADD && a->kind == b->kind && (a->kind == V_TUPLE || a->kind == V_LIST)) return join(w, a, b, out);
   if (op >= B_MIN && op < B_AND) {
     int order;
-    FailureKind problem = compare(a, b, 0, &order);
+    FailureKind problem = compare(w, a, b, 0, &order);
     if (problem) return problem;
     switch (op) {
       case B_MIN: *out = order == 1 ? *b : *a; return FINE;
@@ -297,6 +298,14 @@ FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *
   if (op >= B_AND) return is_integer(a) && is_integer(b) ? on_bits(op, a, b, out) : F_KINDS;
   if (is_integer(a) && is_integer(b) && op != B_DIV && !(op == B_POW && b->i < 0)) return on_ints(op, a->i, b->i, out);
   return on_floats(op, as_float(a), as_float(b), out);
+}
+
+/* None where an item is no number, which is in no order. */
+FailureKind order_values(const Workplace *w, const Value *a, const Value *b, Value *out) {
+  int order = 0;
+  FailureKind problem = compare(w, a, b, 0, &order);
+  if (!problem) *out = order == 2 ? (Value){.kind = V_NONE} : (Value){.kind = V_INT, .i = order};
+  return problem;
 }
 
 /* ---- Constants by constants ---- */

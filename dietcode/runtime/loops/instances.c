@@ -79,6 +79,7 @@ static int write_value(Writer *writer, const Value *value, int64_t at) {
   }
   if (holds_object(own.kind)) own.i = number_of(writer, own.object);
   if (own.kind == V_TENSOR) own.i = returned_row(w, &own);
+  note_read(w, &own);
   if (w->ending != DONE) return -1;
   int64_t *words = (int64_t *)w->output_room.data + at;
   words[0] = own.kind | (own.kind == V_TENSOR ? (int64_t)own.type << TYPE_SHIFT : 0);

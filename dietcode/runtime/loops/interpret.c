@@ -355,12 +355,22 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         problem = round_to(&r[i->a], &r[i->b], &r[i->d]);
         break;
       case I_ORDER:
-        failure.b = r[i->a].kind;
-        problem = order_texts(w, &r[i->a], &r[i->b], &r[i->d]);
+        failure.b = r[i->a].kind, failure.c = r[i->b].kind;
+        problem = order_values(w, &r[i->a], &r[i->b], &r[i->d]);
         break;
       case I_JOIN: {
-        int32_t wrong;
+        int32_t wrong = V_NONE;
         problem = join_texts(w, r, i->list, i->count, &wrong, &r[i->d]);
+        failure.b = wrong;
+        break;
+      }
+      case I_CHARACTERS: case I_PARSED: case I_ORDINAL:
+        failure.b = r[i->a].kind;
+        problem = take_apart(w, i->op, &r[i->a], &r[i->d]);
+        break;
+      case I_CONCATENATE: {
+        int32_t wrong;
+        problem = join_items(w, &r[i->a], &wrong, &r[i->d]);
         failure.b = wrong;
         break;
       }

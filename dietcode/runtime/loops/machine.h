@@ -40,7 +40,8 @@ struct Object { /* a tuple, a list or a record */
 typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
-  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER, I_ROUNDED
+  I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER, I_ROUNDED, I_CONCATENATE,
+  I_CHARACTERS, I_PARSED, I_ORDINAL
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -131,11 +132,15 @@ typedef struct {
   int32_t *keys, *values; /* numbers of constants */
 } Lookup;
 
+typedef struct TextBuffer TextBuffer;
+
 /* UTF-8; the length is -1 for a constant that is none. */
 typedef struct {
   const char *bytes;
   int64_t length;
   uint64_t hash;
+  TextBuffer *buffer; /* that has the bytes of one that was made */
+  int64_t is_read;    /* by who called: it is of a result, or of what was thrown */
 } Text;
 
 #define OWN_TEXTS (INT64_C(1) << 32) /* the first text that is no constant */
@@ -258,6 +263,7 @@ int64_t now(void);
 FailureKind apply_unary(const Workplace *w, int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
 FailureKind round_to(const Value *a, const Value *digits, Value *out);
+FailureKind order_values(const Workplace *w, const Value *a, const Value *b, Value *out); /* texts, and tuples and lists of them */
 FailureKind truth_of(const Workplace *w, const Value *value, int *truth);
 FailureKind look_up(const Machine *m, const Lookup *lookup, const Value *key, const Value **found); /* or NULL */
 
@@ -282,9 +288,12 @@ int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *
 
 /* texts.c */
 int begin_texts(Workplace *w, const int64_t *own); /* of the instances, as the machine's are */
-FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, Value *out); /* below, at or above 0 */
+FailureKind order_texts(const Workplace *w, const Value *a, const Value *b, int *order); /* -1, 0 or 1 */
+void note_read(Workplace *w, const Value *value); /* that a text is, if it is one */
 FailureKind format_text(Workplace *w, const Value *value, int32_t spec, Value *out);
 FailureKind join_texts(Workplace *w, const Value *r, const int32_t *registers, int32_t count, int32_t *wrong, Value *out);
+FailureKind take_apart(Workplace *w, int32_t op, const Value *text, Value *out); /* characters, a number, that of a character */
+FailureKind join_items(Workplace *w, const Value *list, int32_t *wrong, Value *out); /* which are texts */
 
 /* interpret.c */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */

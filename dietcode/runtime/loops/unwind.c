@@ -16,7 +16,7 @@ static const Handler *handler_of(const Function *function, int64_t pc) {
 }
 
 /* The record, and the first of its arguments, which are its first field. */
-static void describe(const Value *thrown, Failure *failure) {
+static void describe(Workplace *w, const Value *thrown, Failure *failure) {
   const Object *object = thrown->object;
   failure->a = object->record;
   failure->b = V_NOTHING;
@@ -24,11 +24,12 @@ static void describe(const Value *thrown, Failure *failure) {
   if (!object->length || object->items[0].kind != V_TUPLE || !object->items[0].object->length) return;
   failure->b = object->items[0].object->items[0].kind;
   failure->c = object->items[0].object->items[0].i;
+  note_read(w, &object->items[0].object->items[0]);
 }
 
 int unwind(Workplace *w, Fiber *fiber, int64_t pc, const Value *given, Failure *failure) {
   Value thrown = failure->kind == F_THROWN ? *given : (Value){.kind = V_INT, .i = failure->kind};
-  if (failure->kind == F_THROWN) describe(&thrown, failure);
+  if (failure->kind == F_THROWN) describe(w, &thrown, failure);
   if (!w->machine->num_handlers || !is_thrown(failure->kind)) {
     fail_instance(w, fiber->instance, failure);
     return 0;

@@ -19,7 +19,10 @@ An instruction is one of
     ["as", d, "list" or "tuple", a]              the items of a list or tuple, as another one
     ["lookup", d, a, t, b]                       what a table of constants has for a, or else b
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
-    ["order", d, a, b]                           whether a text is before another (below 0), it (0), or behind
+    ["concatenate", d, a]  ["characters", d, a]  the texts of a list as one; a text's characters
+    ["parsed", d, a]  ["ordinal", d, a]          the float that a text is, or None; the number of a character
+    ["order", d, a, b]                           whether a text, or a tuple or list of some, is before another
+                                                 (-1), it (0), or behind (1)
     ["rounded", d, a, b]                         a number, to so many digits behind the point
     ["throw", a]                                 an exception: a record, whose first field are its arguments
 
@@ -44,6 +47,7 @@ OPERATIONS = (
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
     *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
+    *("concatenate", "characters", "parsed", "ordinal"),
 )
 UNARY = (
     "neg",
@@ -71,6 +75,7 @@ RECORD_KINDS = 16  # the kind of a record is this and its number
 MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
 _WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool"), "sequence": tuple(SEQUENCES)}
 _CHANGING = {"put", "append", "pop", "setfield"}
+_OF_TEXTS = ("format", "join", "order", "concatenate", "characters", "parsed", "ordinal")
 _LAST = ("return", "jump", "raise", "throw")
 # What follows an operation, and the field of the machine's instruction that it goes to.
 _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -108,6 +113,9 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "format": (("register", "d"), ("register", "a"), ("text", "b")),
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
+    **dict.fromkeys(
+        ("concatenate", "characters", "parsed", "ordinal"), (("register", "d"), ("register", "a"))
+    ),
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
@@ -145,7 +153,7 @@ class FunctionCode:
     @property
     def makes_texts(self) -> bool:
         """Whether it makes texts, or asks for their order."""
-        return any(OPERATIONS[one[0]] in ("format", "join", "order") for one in self.instructions)
+        return any(OPERATIONS[one[0]] in _OF_TEXTS for one in self.instructions)
 
     @property
     def integers(self) -> list[int]:

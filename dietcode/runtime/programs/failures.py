@@ -81,8 +81,18 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
                 f"{_KINDS[c]} as a key of a dict; allowed: whole numbers, bools, texts, None, tuples of them"
             )
         return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
-    if operation in ("format", "join", "order"):
-        return f"a text of {_KINDS[b]}; allowed: of numbers, texts and None"
+    of_texts = {
+        "format": f"{_KINDS[b]} by a specification; allowed: int by d, f or e, float by f or e",
+        "order": f"{_KINDS[b]} before or behind {_KINDS[c]}; allowed: two texts, or tuples alike",
+        "rounded": f"round of {_KINDS[b]} to {_KINDS[c]} digits; allowed: a number, to int digits",
+        "concatenate": f"{_KINDS[b]} in a list that becomes a text; allowed: texts",
+        "characters": f"characters of {_KINDS[b]}; allowed: of str",
+        "parsed": f"a number written as {_KINDS[b]}; allowed: str",
+        "ordinal": f"ord of {_KINDS[b]}; allowed: of a str of one character",
+        "join": f"{_KINDS[b]} as a text; allowed: numbers, bools, texts and None",
+    }
+    if operation in of_texts:
+        return of_texts[operation]
     if operation == "else":
         return f"the truth of {_KINDS[b]}; allowed: of numbers, lists, tuples and None"
     return f"{operation} of {_KINDS[b]}"

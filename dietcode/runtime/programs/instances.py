@@ -314,6 +314,24 @@ def find(items: Sequence[Any], key: Any) -> int:
     return next((at for at, own in enumerate(items) if own == key), -1)
 
 
+def concatenated(texts: Sequence[str]) -> str:
+    """Return texts, one behind the other."""
+    return "".join(texts)
+
+
+def characters(text: str) -> list[str]:
+    """Return the characters of a text."""
+    return list(text)
+
+
+def parsed(text: str) -> float | None:
+    """Return the number that a text is; None for one that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def plain_value(value: Any) -> bool | int | float | str | None:
     """Return what a scalar of NumPy's, or a number or text of a class of its own, is; None for all else.
 

@@ -30,11 +30,14 @@ def words_at(address: int, count: int) -> array[int]:
 
 
 def read_texts(address: int, count: int) -> list[str]:
-    """Return the texts that a call made; of each, the machine has an address, a length and a hash."""
-    words = words_at(address, 3 * count)
+    """Return the texts that a call made: those that it returns, and empty ones in the place of others.
+
+    Of each, the machine has an address, a length, a hash, a buffer and whether it is returned.
+    """
+    words = words_at(address, 5 * count)
     return [
-        ctypes.string_at(words[at], words[at + 1]).decode("utf-8", "surrogatepass")
-        for at in range(0, 3 * count, 3)
+        ctypes.string_at(words[at], words[at + 1]).decode("utf-8", "surrogatepass") if words[at + 4] else ""
+        for at in range(0, 5 * count, 5)
     ]
 
 

@@ -1,0 +1,213 @@
+"""Texts that a program takes apart, in the words that programs may have: lists of their characters.
+
+These functions are compiled as those of `dietcode.programs.lists` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dietcode.runtime.programs.instances import characters, concatenated, parsed
+
+# Their text is read as that of programs is, so they are written with loops.
+_SPACES = [one for one in map(chr, range(0x3001)) if one.isspace()]  # there are none behind
+_DIGITS = [one for one in map(chr, range(0x20000)) if one.isdigit()]
+_VALUES = {str(k): k for k in range(10)}
+
+
+def length(text: str) -> int:
+    """Return ``len(text)``."""
+    return len(characters(text))
+
+
+def item(text: str, at: int) -> str:
+    """Return ``text[at]``."""
+    return characters(text)[at]
+
+
+def cut(text: str, low: int | None, high: int | None) -> str:
+    """Return ``text[low:high]``."""
+    return concatenated(characters(text)[low:high])
+
+
+def stepped(text: str, low: int | None, high: int | None, step: int) -> str:
+    """Return ``text[low:high:step]``."""
+    return concatenated(characters(text)[low:high:step])
+
+
+def listed(text: str) -> list[str]:
+    """Return ``list(text)``."""
+    return characters(text)
+
+
+def repeated(text: str, times: int) -> str:
+    """Return ``text * times``."""
+    return concatenated([text] * times)
+
+
+def begins(text: str, piece: str) -> bool:
+    """Return ``text.startswith(piece)``."""
+    return concatenated(characters(text)[: len(characters(piece))]) == piece
+
+
+def ends(text: str, piece: str) -> bool:
+    """Return ``text.endswith(piece)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    return many <= len(own) and concatenated(own[len(own) - many :]) == piece
+
+
+def position(text: str, piece: str) -> int:
+    """Return ``text.find(piece)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    for at in range(len(own) - many + 1):
+        if concatenated(own[at : at + many]) == piece:
+            return at
+    return -1
+
+
+def index(text: str, piece: str) -> int:
+    """Return ``text.index(piece)``."""
+    found = position(text, piece)
+    if found < 0:
+        raise ValueError("substring not found")
+    return found
+
+
+def contains(piece: str, text: str) -> bool:
+    """Return ``piece in text``."""
+    own = characters(text)
+    many = len(characters(piece))
+    for at in range(len(own) - many + 1):  # noqa: SIM110
+        if concatenated(own[at : at + many]) == piece:
+            return True
+    return False
+
+
+def count(text: str, piece: str) -> int:
+    """Return ``text.count(piece)``."""
+    return len(split_at(text, piece)) - 1
+
+
+def replaced(text: str, piece: str, other: str) -> str:
+    """Return ``text.replace(piece, other)`` of a piece that is not empty."""
+    found: list[str] = []
+    for one in split_at(text, piece):
+        if len(found) > 0:
+            found.append(other)
+        found.append(one)
+    return concatenated(found)
+
+
+def split(text: str) -> list[str]:
+    """Return ``text.split()``."""
+    found: list[str] = []
+    word: list[str] = []
+    for one in characters(text):
+        if one not in _SPACES:
+            word.append(one)
+        elif len(word) > 0:
+            found.append(concatenated(word))
+            word = []
+    if len(word) > 0:
+        found.append(concatenated(word))
+    return found
+
+
+def split_at(text: str, piece: str) -> list[str]:
+    """Return ``text.split(piece)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    if many == 0:
+        raise ValueError("empty separator")
+    found: list[str] = []
+    begin = 0
+    at = 0
+    while at + many <= len(own):
+        if concatenated(own[at : at + many]) == piece:
+            found.append(concatenated(own[begin:at]))
+            at = at + many
+            begin = at
+        else:
+            at = at + 1
+    found.append(concatenated(own[begin:]))
+    return found
+
+
+def stripped(text: str) -> str:
+    """Return ``text.strip()``."""
+    own = characters(text)
+    low = 0
+    high = len(own)
+    while low < high and own[low] in _SPACES:
+        low = low + 1
+    while high > low and own[high - 1] in _SPACES:
+        high = high - 1
+    return concatenated(own[low:high])
+
+
+def are_digits(text: str) -> bool:
+    """Return ``text.isdigit()``."""
+    own = characters(text)
+    for one in own:
+        if one not in _DIGITS:
+            return False
+    return len(own) > 0
+
+
+def are_spaces(text: str) -> bool:
+    """Return ``text.isspace()``."""
+    own = characters(text)
+    for one in own:
+        if one not in _SPACES:
+            return False
+    return len(own) > 0
+
+
+def whole(text: str) -> int:
+    """Return ``int(text)`` of plain digits."""
+    own = characters(stripped(text))
+    sign = 1
+    at = 0
+    if len(own) > 0 and own[0] in ("+", "-"):
+        at = 1
+        if own[0] == "-":
+            sign = -1
+    if at == len(own):
+        raise ValueError("invalid literal for int()")
+    found = 0
+    while at < len(own):
+        value = _VALUES.get(own[at], -1)
+        if value < 0:
+            raise ValueError("invalid literal for int()")
+        found = 10 * found + value
+        at = at + 1
+    return sign * found
+
+
+def real(text: str) -> float:
+    """Return ``float(text)``."""
+    found = parsed(text)
+    if found is None:
+        raise ValueError("could not convert string to float")
+    return found
+
+
+METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
+    ("split", 0): split,
+    ("split", 1): split_at,
+    ("strip", 0): stripped,
+    ("startswith", 1): begins,
+    ("endswith", 1): ends,
+    ("find", 1): position,
+    ("index", 1): index,
+    ("count", 1): count,
+    ("replace", 2): replaced,
+    ("isdigit", 0): are_digits,
+    ("isspace", 0): are_spaces,
+}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {len: length, list: listed, int: whole, float: real}
+ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
+REHEARSED = (" 1 ab ", "b")  # texts with which each line is reached: the first, and others

@@ -1,0 +1,211 @@
+"""Texts that the machine in C makes: of numbers, whatever the process's locale, and of many pieces."""
+
+from __future__ import annotations
+
+import contextlib
+import locale
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import of_extra
+from program_runs import compiled, native_program
+
+import dietcode
+from dietcode.errors import ModelError, ProgramError
+from dietcode.programs.modeling import model_of
+from dietcode.programs.planning import plan_program
+from dietcode.runtime.programs.loaded import LoadedProgram
+
+torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
+
+_COMMA = "xx_XX.UTF-8"
+
+
+def written(x: float) -> str:
+    return f"{x} {x:08.2f} {x:8.1f} {x:e} {x:012.3e} {x:.0f} {str(x)}"  # noqa: RUF010
+
+
+def grown(given: tuple[int, list[str]]) -> Any:
+    count, words = given
+    text, other = "", "é"
+    for at in range(count):
+        text += f"{at},"
+        other = other + words[at % len(words)]
+    whole = words[0] + ", ".join(words * 2)
+    return text, other, ", ".join(words), "".join(words), whole, text + other == other
+
+
+def branched(words: list[str]) -> list[str]:
+    """Several that begin alike: each keeps its own."""
+    base = words[0] + words[-1]
+    found = [base + one for one in words]
+    found += [one + base for one in found]
+    return [*found, base + base, base]
+
+
+def _native(function: Any, samples: list[Any]) -> LoadedProgram:
+    """A program of a function, which has tensor code besides, as each has some."""
+
+    def program(given: Any, row: Any) -> Any:
+        return function(given), torch.tanh(row)
+
+    given = [(one, torch.ones(2)) for one in samples]
+    model, weights = model_of(dietcode.program(program), given, function.__name__)
+    return native_program(plan_program(model, {}), weights)
+
+
+def _called(program: LoadedProgram, given: list[Any]) -> list[Any]:
+    found = program([(one, torch.ones(2)) for one in given], errors="return")
+    return [one if isinstance(one, Exception) else one[0] for one in found]
+
+
+NUMBERS = [0.1, -0.0, 1.5, 1e16, 1e-5, -123456.789, 1e300, 5e-324, 2 / 3, math.inf, -math.inf, math.nan, 1.0]
+
+
+def test_numbers_are_written_as_python_writes_them() -> None:
+    given = [*NUMBERS, -math.nan]
+    assert _called(_native(written, [0.5, 1.0]), given) == [written(one) for one in given]
+
+
+def test_numbers_have_a_point_where_the_locale_has_a_comma(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled here, for machines have few; of glibc, as LOCPATH is."""
+    source = tmp_path / "comma"
+    source.write_text('LC_NUMERIC\ndecimal_point ","\nthousands_sep "."\ngrouping 3;3\nEND LC_NUMERIC\n')
+    command = ["localedef", "-c", "-i", str(source), "-f", "UTF-8", str(tmp_path / _COMMA)]
+    with contextlib.suppress(OSError):
+        subprocess.run(command, check=False, capture_output=True)  # 1 for what a locale has besides
+    program = _native(written, [0.5, 1.0])
+    monkeypatch.setenv("LOCPATH", str(tmp_path))
+    before = locale.setlocale(locale.LC_NUMERIC)
+    try:
+        locale.setlocale(locale.LC_NUMERIC, _COMMA)
+    except locale.Error:
+        pytest.skip("no locale with a comma can be made on this machine")
+    try:
+        assert locale.format_string("%.1f", 0.5) == "0,5"
+        assert _called(program, NUMBERS) == [written(one) for one in NUMBERS]
+        assert locale.format_string("%.1f", 0.5) == "0,5"  # it is as it was
+    finally:
+        locale.setlocale(locale.LC_NUMERIC, before)
+
+
+def test_texts_of_many_pieces_take_no_more_than_they_have() -> None:
+    program = _native(grown, [(3, ["a", "bc"]), (0, ["d"])])
+    given: list[Any] = [(0, ["x"]), (40, ["a", "é", ""]), (20_000, ["abcdefgh", "ij"] * 200), (7, ["w"] * 3)]
+    program.max_bytes = 30_000_000  # all that 20000 pieces were, one behind the other: 1 GB and 1 GB
+    assert _called(program, [*given, *given]) == [grown(one) for one in [*given, *given]]
+    words = [["x", "y"], ["é" * 300, "z" * 500, ""]]
+    assert _called(_native(branched, [["a", "b"]]), words) == [branched(one) for one in words]
+
+
+ALPHABET = "abcdefghijkl"
+
+
+def taken_apart(text: str) -> Any:
+    found: list[Any] = []
+    for at, one in enumerate(text):
+        if one in ALPHABET:
+            found.append(ALPHABET.index(one))
+        elif one.isdigit() or one.isspace():
+            found.append(ord(one) - ord("0"))
+        if at and text[at - 1] == one:
+            found.append((one, at))
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    try:
+        real = float(text)
+    except ValueError:
+        real = -1.0
+    first = text[0] if text else "?"
+    parts = (
+        text[::-1],
+        text[1:3],
+        text[-2:],
+        text[:-1:2],
+        len(text),
+        text.split(),
+        text.split("-"),
+        list(text),
+    )
+    tests = (
+        text.startswith("a"),
+        text.endswith("é"),
+        "b" in text,
+        text.find("b"),
+        text.count("a-"),
+        text == "l",
+    )
+    order = sorted(text), max([text, "k"]), sorted([(text, 1), ("b", 2), ("b", 0)]), (1, text) < (1, "b")
+    made = text.replace("a", "bb"), text.strip(), text * 2, {one: text.count(one) for one in text}
+    return found, number, real, first, parts, tests, order, made
+
+
+TEXTS = [
+    "abba",
+    "l 12",
+    " 2.5x",
+    "a-b-",
+    "",
+    "12",
+    "-7 ",
+    "+3.5e2",
+    "nope é",
+    "  a-a- kühl ",
+    "1e",
+    ".",
+    "-inf",
+    "x" * 40,
+]
+
+
+def test_texts_are_taken_apart_as_python_does() -> None:
+    wanted = [taken_apart(one) for one in TEXTS]
+    assert _called(_native(taken_apart, TEXTS[:8]), TEXTS) == wanted
+    assert compiled(taken_apart, TEXTS[:8], TEXTS) == wanted
+
+
+def joined(items: list[Any]) -> str:
+    return "-".join(items)
+
+
+def by_digits(x: Any) -> str:
+    return f"{x:d}"
+
+
+def as_text(x: Any) -> str:
+    return f"<{x}>"
+
+
+def rounded(given: tuple[float, Any]) -> float:
+    return round(given[0], given[1])
+
+
+def ordered(given: tuple[str, Any]) -> bool:
+    return given[0] < given[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "sample", "given", "words"),
+    [
+        (joined, ["a", "b"], ["a", 1], "int in a list that becomes a text; allowed: texts"),
+        (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f or e, float by f or e"),
+        (as_text, 1, [1], "list as a text; allowed: numbers, bools, texts and None"),
+        (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to int"),
+        (ordered, ("a", "b"), ("a", 1), "str before or behind int; allowed: two texts"),
+    ],
+)
+def test_what_is_no_text_is_named(function: Any, sample: Any, given: Any, words: str) -> None:
+    (found,) = _called(_native(function, [sample]), [given])
+    assert isinstance(found, ProgramError) and words in str(found)
+
+
+def test_join_of_numbers_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"test_texts\.py:\d+: .*expected str instance, int found"):
+        _native(joined, [[1, 2]])
