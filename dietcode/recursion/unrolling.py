@@ -147,8 +147,14 @@ class _Unrolling:
         rank = self._old.types[node.result].rank
         own = [one for one in node.tensors if one in self._parts]
         counts = {len(self._parts[one]) for one in own}
-        count = max(counts)
-        if any(self._old.types[one].rank != rank for one in own) or not counts <= {1, count}:
+        if any(self._old.types[one].rank != rank for one in own):
+            return None
+        rows = self._old.types[node.result].shape[0]
+        if rows == ONE or rows.is_constant and self._is_count(rows.constant):
+            count = rows.constant  # of one that was kept, and of what it meets
+        else:
+            count = max(counts)
+        if Extent.of(count) != rows or not counts <= {1, count}:
             return None
         columns: list[list[Value]] = [self._of_each(one, rank, count) for one in node.operands]
         return [

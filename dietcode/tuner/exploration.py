@@ -110,7 +110,7 @@ class Exploration:
             if not seeding.may_wait:
                 seeding.run()
             elif self.records.rounds:  # an earlier run ended before it sought
-                seeding.after_first_round(self.records.rounds[-1])
+                seeding.after_first_round(self.records.rounds[0])
             self._search(seeding, known)
         self._check_any_worked()
         measured = len(self.records.measurements) - before

@@ -88,6 +88,29 @@ def test_a_sum_over_stacked_children_is_that_of_all_children() -> None:
     assert_close(run_plan(plan, weights, structure, x), [wanted.numpy()])
 
 
+def _kept(stacked: Any, rows: Any) -> Any:
+    return (stacked.mean(0, keepdim=True) * rows).sum(0)
+
+
+def _kept_of_gates(stacked: Any, rows: Any) -> Any:
+    gates = torch.cat([*stacked, stacked[0]]).view(len(rows), H)
+    return (gates.sum(0, keepdim=True) * stacked.amax(0, keepdim=True) + rows).prod(0)
+
+
+@pytest.mark.parametrize("way", [_kept, _kept_of_gates])
+def test_a_sum_that_is_kept_as_a_row_meets_each_of_several(way: Callable[..., Any]) -> None:
+    def cell(m: Any, x: Any, *h: Any) -> Any:
+        stacked = torch.stack(h)
+        return torch.tanh(way(stacked, m.w[: 2 if way is _kept else 3]) + F.linear(x, m.u))
+
+    recursion = recursion_of(cell)
+    cells, weights = export_cells(recursion, "cell")
+    plan = plan_recursion(cells, 100, 30, {})
+    structure = random_structure(6, 24, 2)
+    x = np.random.default_rng(3).standard_normal((24, X)).astype(np.float32)
+    assert_close(run_plan(plan, weights, structure, x), [recursion(structure, x, all_nodes=True).numpy()])
+
+
 def test_what_is_neither_stacked_nor_viewed_stays() -> None:
     def cell(m: Any, x: Any, a: Any, b: Any) -> Any:
         return torch.tanh(F.linear(torch.cat([a, b])[2 : 2 + H], m.w) + F.linear(x, m.u))

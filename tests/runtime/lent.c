@@ -79,23 +79,47 @@ static int call_launch(void *found, const TVMFFIAny *args, int32_t num_args, TVM
   return launch(mostly_empty, found, 0);
 }
 
-static int is_lent_early(void) {
-  int found = 0;
+static int count_tasks(int task, Environment *environment, void *data) {
+  (void)task;
+  *(atomic_int *)data = environment->num_task;
+  return 0;
+}
+
+static int call_counted(void *counted, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)args, (void)num_args, (void)result;
+  return launch(count_tasks, counted, 0);
+}
+
+/* A call of a function on two threads, whose loops have so many parts. */
+static void call_bound_to(TVMFFISafeCallType function, void *data, int64_t num_parts) {
   TVMFFIAny words[6], bound, result;
   memset(words, 0, sizeof words);
   memset(&bound, 0, sizeof bound);
   memset(&result, 0, sizeof result);
   words[0].type_index = kTVMFFIFunction;
-  if (TVMFFIFunctionCreate(&found, call_launch, NULL, &words[0].v_ptr) != 0) abort();
-  int64_t values[] = {2, 0, 2, 0, NUM_TASKS}; /* threads, the pool where it is faster, cores, sizes, parts */
+  if (TVMFFIFunctionCreate(data, function, NULL, &words[0].v_ptr) != 0) abort();
+  int64_t values[] = {2, 0, 2, 0, num_parts}; /* threads, the pool where it is faster, cores, sizes, parts */
   for (int i = 0; i < 5; i++) {
     words[i + 1].type_index = kTVMFFIInt;
     words[i + 1].v_int64 = values[i];
   }
-  has_begun = 0;
   if (__tvm_ffi_bind(NULL, words, 6, &bound) != 0) abort();
-  if (TVMFFIFunctionCall(bound.v_ptr, NULL, 0, &result) != 0 || !has_begun) abort();
+  if (TVMFFIFunctionCall(bound.v_ptr, NULL, 0, &result) != 0) abort();
+}
+
+static int is_lent_early(void) {
+  int found = 0;
+  has_begun = 0;
+  call_bound_to(call_launch, &found, NUM_TASKS);
+  if (!has_begun) abort();
   return found;
+}
+
+/* Of 128 cores a loop has as many parts as there may be tasks, of more it has more. */
+static int is_cut(int64_t num_parts) {
+  atomic_int counted = 0;
+  call_bound_to(call_counted, &counted, num_parts);
+  return counted == MAX_THREADS;
 }
 
 int main(void) {
@@ -109,6 +133,10 @@ int main(void) {
   }
   if (is_lent_early()) {
     fprintf(stderr, "the caller's CPU was lent to a worker that was not late\n");
+    return 1;
+  }
+  if (!is_cut(MAX_THREADS) || !is_cut(4 * MAX_THREADS)) {
+    fprintf(stderr, "a loop of many parts is not cut\n");
     return 1;
   }
   puts("right");

@@ -16,6 +16,7 @@ from dietcode.measure.records import read_records
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.tuner.events import Event
 from dietcode.tuner.search import Search
+from dietcode.tuner.seeding import Seeding
 from dietcode.tuner.tune import make_library, write_library
 
 
@@ -24,6 +25,7 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
     tmp_path: Path,
     own_cache: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[Event] = []
     children = FakeChildren(seeds=FakeSeedSearch("MetaSchedule finished no trial in 24 s"))
@@ -38,7 +40,11 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
     show_library(read_manifest(folder), read_json(folder / DISPATCH), read_json(folder / REPORT))
     assert "finished no trial" in capsys.readouterr().out
 
+    judged: list[Any] = []
+    judge = Seeding.after_first_round
+    monkeypatch.setattr(Seeding, "after_first_round", lambda *args: (judged.append(args[1]), judge(*args))[1])
     _, later = tuned(folder="later")
+    assert [decision["number"] for decision in judged] == [1], "of a model that had seen none of this workload"
     assert later.report["seed"]["tile"] == [4, 32], "a later run tries again"
     assert contents(tmp_path / "later") != contents(folder)
 

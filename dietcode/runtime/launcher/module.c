@@ -248,7 +248,8 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t
   binding->num_threads = num_threads < MAX_THREADS ? (int)num_threads : MAX_THREADS;
   binding->team = (Team)team;
   binding->uncounted = num_args > 4 ? (uint64_t)args[4].v_int64 : 0;
-  binding->num_parts = num_args > 5 && args[5].v_int64 < MAX_THREADS ? (int)args[5].v_int64 : 0;
+  int64_t num_parts = num_args > 5 ? args[5].v_int64 : 0;
+  binding->num_parts = num_parts < 0 ? 0 : num_parts < MAX_THREADS ? (int)num_parts : MAX_THREADS;
   num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
   TVMFFIObjectIncRef(binding->function);
   if (TVMFFIFunctionCreate(binding, call_bound, free_binding, &result->v_ptr) != 0) {
