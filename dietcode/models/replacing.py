@@ -89,8 +89,8 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
 def replaced(module: Any) -> Iterator[None]:
     """Let layers of a module do what can be exported, for as long as this lasts, in this thread.
 
-    Other threads call PyTorch's own functions meanwhile, or wait where they export too. Attention's fast path,
-    which changes no result, is off for all.
+    Other threads call PyTorch's own functions meanwhile, or wait where they export too. The fast path of
+    attention, which changes no result, is off for all.
     """
     import torch
     from torch.nn.modules import transformer
