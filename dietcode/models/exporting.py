@@ -9,11 +9,12 @@ import logging
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.replacing import replaced
 from dietcode.models.size_constants import no_constants_of_sizes
 from dietcode.models.sources import at, source_in
 from dietcode.workload.text import one_line
@@ -34,7 +35,8 @@ def export(
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
     length, packed sequences stay padded, ``torch.cdist`` takes any number of rows and ``affine_grid`` any
     sizes, fused attention is taken apart and takes a scale that follows from sizes, and the program remembers
-    the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are.
+    the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are, and so
+    does what other threads call meanwhile; exports of several threads follow each other.
 
     Parameters
     ----------
@@ -59,7 +61,7 @@ def export(
         raise ModelError("the model is in training mode; call model.eval() before the export")
     args, kwargs = tuple(args), dict(kwargs or {})
     try:
-        with _replaced(module), no_constants_of_sizes(), _quiet():
+        with replaced(module), no_constants_of_sizes(), _quiet():
             program = torch.export.export(
                 module,
                 args,
@@ -134,97 +136,6 @@ def _quiet() -> Iterator[None]:
 
 def _drops(record: logging.LogRecord) -> bool:
     return False
-
-
-def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
-    import torch
-
-    def forward(input: Any) -> Any:
-        numbers = [
-            one[0] if isinstance(one, tuple | list) else one
-            for one in (module.kernel_size, module.stride, module.padding, module.dilation)
-        ]
-        window, stride, padding, dilation = numbers
-        return torch.nn.functional.max_pool2d(
-            input.unsqueeze(-2), (1, window), (1, stride), (0, padding), (1, dilation), module.ceil_mode
-        ).squeeze(-2)
-
-    return forward
-
-
-def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``torch.cdist`` without its choice by size, over 25 rows or not, which would bound the rows."""
-
-    def compute(
-        x1: Any,
-        x2: Any,
-        p: float = 2.0,
-        compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
-    ) -> Any:
-        if compute_mode == "use_mm_for_euclid_dist_if_necessary":
-            compute_mode = "donot_use_mm_for_euclid_dist"
-        return cdist(x1, x2, p, compute_mode)
-
-    return compute
-
-
-def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
-    """Return what ``torch.nn.functional.affine_grid`` does, whose own operator makes sizes constant."""
-    import torch
-
-    spatial = size[2:]
-    axes = []
-    for number, extent in enumerate(spatial):
-        steps = 2 * torch.arange(extent, dtype=theta.dtype) + (1 - extent)
-        positions = steps / (torch.sym_max(extent - 1, 1) if align_corners else extent)
-        axes.append(
-            positions.reshape([-1 if k == number else 1 for k in range(len(spatial))]).expand(spatial)
-        )
-    grid = torch.stack([*axes[::-1], torch.ones_like(axes[0])], -1)
-    found = grid.reshape(1, -1, len(spatial) + 1) @ theta.transpose(1, 2)
-    return found.reshape(theta.shape[0], *spatial, len(spatial))
-
-
-@contextmanager
-def _replaced(module: Any) -> Iterator[None]:
-    """Let layers of a module do what can be exported, for as long as this lasts."""
-    import torch
-    from torch.nn.modules import transformer
-
-    from dietcode.models.recurrent_operator import CELLS, pack, pad, replaced_forward
-
-    changed = []
-    fused, distances = torch.backends.mha.get_fastpath_enabled(), torch.cdist
-    looks_at_mask = getattr(transformer, "_detect_is_causal_mask", None)
-    validates = torch.distributions.Distribution._validate_args
-    functions = torch.nn.functional
-    affine_grid = functions.affine_grid
-    packing = torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence
-    try:
-        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = pack, pad
-        functions.affine_grid = _affine_grid
-        # It looks at a mask's values; without it the mask is applied as it is.
-        torch.cdist = _distances(torch.cdist)
-        torch.distributions.Distribution.set_default_validate_args(False)  # it looks at values, too
-        transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
-        for layer in module.modules():
-            if type(layer) in CELLS:
-                layer.forward = replaced_forward(layer)
-            elif type(layer) is torch.nn.MaxPool1d and not layer.return_indices:
-                layer.forward = _pooled_as_image(layer)
-            else:
-                continue
-            changed.append(layer)
-        torch.backends.mha.set_fastpath_enabled(False)
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-        torch.cdist, functions.affine_grid = distances, affine_grid
-        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = packing
-        torch.distributions.Distribution.set_default_validate_args(validates)
-        transformer._detect_is_causal_mask = looks_at_mask
-        for layer in changed:
-            del layer.forward
 
 
 def _dimension_names(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 CELLS = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 _SHUT = 1e4  # a gate's input that leaves nothing of what else it is given: sigmoid is 0 or 1 exactly
@@ -75,6 +76,7 @@ def packed_forward(module: Any, cell: str, packed: Any, hx: Any) -> Any:
     ends: list[list[Any]] = [[] for _ in states]
     for layer in range(module.num_layers):
         outputs = []
+        x = x.masked_fill(is_past, 0.0)  # whatever is past a row's end, NaN too, reaches no cell
         for direction in range(directions):
             number = layer * directions + direction
             own = list(module._flat_weights[number * each : (number + 1) * each])
@@ -114,13 +116,20 @@ def pack(input: Any, lengths: Any, batch_first: bool) -> tuple[Any, Any]:
     longest = lengths.max().item()
     torch._check(longest >= 1)
     torch._check(longest <= x.shape[0])
+    if isinstance(x.shape[0], torch.SymInt):  # PyTorch compares a constant total_length with this alone
+        most = x.shape[0].node.shape_env.bound_sympy(x.shape[0].node.expr).upper
+        if most.is_Integer:
+            torch._check(longest <= int(most))
     return x, (lengths > torch.arange(longest)[:, None]).sum(1)
 
 
 def pad(data: Any, batch_sizes: Any, batch_first: bool, value: float, length: Any) -> tuple[Any, Any]:
     """Return the padded rows of what `pack` made, with a value past their ends, and their lengths."""
     lengths = (batch_sizes[:, None] > torch.arange(data.shape[1])).sum(0)
-    x = data[:length]
+    if statically_known_true(length <= data.shape[0]):
+        x = data[:length]
+    else:  # more steps than there are: those of the last one, which are past all ends
+        x = data.index_select(0, torch.arange(length).clamp(max=data.shape[0] - 1))
     is_past = torch.arange(x.shape[0])[:, None] >= lengths
     x = x.masked_fill(is_past.reshape(*is_past.shape, *[1] * (x.dim() - 2)), value)
     return x.transpose(0, 1) if batch_first else x, lengths

@@ -70,12 +70,8 @@ TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2
         ([node("Einsum", ["x"], ["y"], equation="ij->jj")], "an index for each axis, once in the result"),
         ([node("MatMul", ["x", "x"], ["y"])], "MatMul: matmul: .* 4 beside L"),
         ([node("Transpose", ["x"], ["y"], perm="no list")], "Transpose: "),
-        (
-            [node("GRU", ["w", "w", "w"], ["y"], hidden_size=1)],
-            "GRU: linear_before_reset 0; allowed: 1, as torch.nn.GRU has it",
-        ),
-        ([node("LSTM", ["w", "w", "w"], ["y"], activations=["Relu"] * 3)], "LSTM: activations"),
-        ([node("LSTM", ["w", "w", "w", "", "two"], ["y"])], "LSTM: lengths of sequences"),
+        ([node("LSTM", ["w", "w", "w"], ["y"], activations=["Elu"] * 3)], "LSTM: activations"),
+        ([node("LSTM", ["w", "w", "w", "", "two"], ["y"])], "LSTM: lengths .* of each row"),
         ([node("BatchNormalization", ["x"] * 5, ["y"], training_mode=1)], r"call model\.eval\(\)"),
     ],
 )

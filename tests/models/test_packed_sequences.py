@@ -84,3 +84,33 @@ def test_projected_states() -> None:
     graph, weights = imported(program)
     for size in ((1, 1), (6, 9), (2, 4)):
         assert_same(module, graph, weights, args(*size))
+
+
+class Longer(nn.Module):
+    """Sequences that are padded to more steps than they came with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(3, 4, 2, batch_first=True)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        """Return all states, padded, and the last ones."""
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        found, last = self.layer(packed)
+        return pad_packed_sequence(found, True, padding_value=2.0, total_length=12)[0], last
+
+
+def test_a_total_length_beyond_the_input_and_nan_past_the_ends() -> None:
+    torch.manual_seed(0)
+    module = Longer().eval()
+
+    def args(rows: int, length: int) -> tuple[Any, Any]:
+        lengths = torch.randint(1, length + 1, (rows,))
+        x = torch.randn(rows, length, 3)
+        x[torch.arange(length) >= lengths[:, None]] = float("nan")
+        return x, lengths
+
+    program = dietcode.export(module, args(3, 5), dynamic_shapes=({0: B, 1: L}, {0: B}))
+    graph, weights = imported(program)
+    for size in ((1, 1), (6, 9), (5, 2), (1, 9)):
+        assert_same(module, graph, weights, args(*size))

@@ -183,7 +183,9 @@ class OnnxNode:
         value = helper.get_attribute_value(found)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
-        return list(value) if hasattr(value, "__len__") and not isinstance(value, str) else value
+        if not hasattr(value, "__len__") or isinstance(value, str):
+            return value
+        return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in value]
 
     def refuse_others(self, **allowed: Any) -> None:
         """Refuse attributes that have another value than the one that is known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.tensor_type import GraphError
+from dietcode.models.importing.onnx.cells import FUNCTIONS, Cell, Lengths, stepwise
 from dietcode.models.importing.onnx.context import OnnxImporter, OnnxNode, OnnxResult, onnx_rule
 
 # Where each gate of a graph's cell stands in ONNX's weights.
@@ -35,18 +36,20 @@ def _ordered(m: OnnxImporter, weights: str, direction: int, first: int, gates: t
     return m.add("concat", *pieces, axis=0)
 
 
-def _check(m: OnnxImporter, n: OnnxNode, cell: str, directions: int) -> None:
-    if n.value(4) is not None:
-        raise GraphError("lengths of sequences; allowed: sequences of one length, without sequence_lens")
-    if cell == "lstm" and n.value(7) is not None:
-        raise GraphError("peepholes; allowed: without")
-    if cell == "gru" and not n.attribute("linear_before_reset", 0):
-        raise GraphError("linear_before_reset 0; allowed: 1, as torch.nn.GRU has it")
-    functions = [one.capitalize() for one in n.attribute("activations", _FUNCTIONS[cell] * directions)]
-    if functions != _FUNCTIONS[cell] * directions or n.attribute("clip") is not None:
-        raise GraphError(f"activations {functions}; allowed: {_FUNCTIONS[cell]}, without clip")
-    if cell == "lstm":
-        n.refuse_others(input_forget=0)
+def _cell(m: OnnxImporter, n: OnnxNode, cell: str, direction: int, directions: int) -> Cell | None:
+    """Return what a direction does at each step; None where it is what a layer of graphs does."""
+    word, usual = n.proto.op_type, _FUNCTIONS[cell]
+    given = n.attribute("activations", usual * directions)
+    own = [one.lower() for one in given[direction * len(usual) : (direction + 1) * len(usual)]]
+    unknown = [one for one in given if one.lower() not in FUNCTIONS]
+    if unknown or len(own) != len(usual) or n.attribute("activation_alpha") or n.attribute("activation_beta"):
+        raise GraphError(f"activations {given}; allowed: {', '.join(FUNCTIONS)}, without alpha and beta")
+    reset_first = word == "GRU" and not n.attribute("linear_before_reset", 0)
+    couples = word == "LSTM" and bool(n.attribute("input_forget", 0))
+    sees = word == "LSTM" and n.value(7) is not None
+    clip = n.attribute("clip")
+    plain = own == [one.lower() for one in usual] and clip is None and not (reset_first or couples or sees)
+    return None if plain else Cell(word, own, clip, reset_first, couples)
 
 
 @onnx_rule("LSTM", cell="lstm")
@@ -54,20 +57,23 @@ def _check(m: OnnxImporter, n: OnnxNode, cell: str, directions: int) -> None:
 def _recurrent(m: OnnxImporter, n: OnnxNode, *, cell: str) -> OnnxResult:
     word = n.attribute("direction", "forward")
     directions = 2 if word == "bidirectional" else 1
-    _check(m, n, cell, directions)
     first_axis = bool(n.attribute("layout", 0))  # the batch comes first
-    x, w, u, bias = n.tensor(0), n.tensor(1), n.tensor(2), n.optional(3)
+    cells = [_cell(m, n, cell, direction, directions) for direction in range(directions)]
+    x, u = n.tensor(0), n.tensor(2)
     x = m.transpose(x, (1, 0, 2)) if first_axis else x
-    hidden, gates = m.type(u).shape[2], _GATES[cell]
+    hidden = m.type(u).shape[2]
+    lengths = None if n.value(4) is None else Lengths(m, x, n.tensor(4))
+    x = x if lengths is None else lengths.cleared(x)
     states = [n.optional(k) for k in ((5, 6) if cell == "lstm" else (5,))]
     outputs, last = [], [[] for _ in states]  # type: tuple[list[str], list[list[str]]]
     for direction in range(directions):
         begin = [_first_state(m, one, x, hidden, direction, first_axis) for one in states]
-        weights = [_ordered(m, one, direction, 0, gates) for one in (w, u)]
-        if bias is not None:
-            weights += [_ordered(m, bias, direction, first, gates) for first in (0, len(gates))]
         reverse = word == "reverse" or direction == 1
-        y, *ends = m.results("recurrent", x, *begin, *weights, cell=cell, reverse=reverse)
+        own = cells[direction]
+        if own is None:
+            y, *ends = _layer(m, n, cell, direction, x, begin, lengths, reverse)
+        else:
+            y, *ends = _steps(m, n, own, direction, x, begin, lengths, reverse)
         outputs.append(_with_direction(m, y, 2 if first_axis else 1, first_axis))
         for kept, one in zip(last, ends, strict=True):
             shape = m.type(one).shape
@@ -76,6 +82,61 @@ def _recurrent(m: OnnxImporter, n: OnnxNode, *, cell: str) -> OnnxResult:
     whole = outputs[0] if directions == 1 else m.add("concat", *outputs, axis=axis)
     ends = [one[0] if directions == 1 else m.add("concat", *one, axis=axis - 1) for one in last]
     return [whole, *ends]
+
+
+def _layer(
+    m: OnnxImporter,
+    n: OnnxNode,
+    cell: str,
+    direction: int,
+    x: str,
+    begin: list[str],
+    lengths: Lengths | None,
+    reverse: bool,
+) -> tuple[str, ...]:
+    """Return the states of a direction and the last ones, of a layer that graphs know."""
+    gates, bias = _GATES[cell], n.optional(3)
+    weights = [_ordered(m, n.tensor(k), direction, 0, gates) for k in (1, 2)]
+    if bias is not None:
+        weights += [_ordered(m, bias, direction, first, gates) for first in (0, len(gates))]
+    if lengths is None:
+        return m.results("recurrent", x, *begin, *weights, cell=cell, reverse=reverse)
+    x = lengths.turned(x) if reverse else x
+    if cell == "lstm":
+        x, weights[0] = lengths.held(x, weights[0])
+    y, _, *ends = m.results("recurrent", x, *begin, *weights, cell=cell, reverse=False)
+    last = lengths.last(y, begin[0])
+    y = lengths.turned(y) if reverse else y
+    return lengths.cleared(y), last, *ends
+
+
+def _steps(
+    m: OnnxImporter,
+    n: OnnxNode,
+    cell: Cell,
+    direction: int,
+    x: str,
+    begin: list[str],
+    lengths: Lengths | None,
+    reverse: bool,
+) -> tuple[str, ...]:
+    """Return the states of a direction and the last ones, of a cell that graphs do not know."""
+    w, u = (m.select(n.tensor(k), 0, direction) for k in (1, 2))
+    rows = m.type(w).shape[0]
+    if n.value(3) is None:
+        biases = [m.add("full", shape=(rows,), value=0.0, dtype=m.type(x).dtype)] * 2
+    else:
+        both = m.select(n.tensor(3), 0, direction)
+        biases = [m.slice(both, 0, Extent(), rows), m.slice(both, 0, rows, rows * 2)]
+    given = [w, biases[0], u, biases[1]]
+    if cell.word == "LSTM" and n.value(7) is not None:
+        given.append(m.select(n.tensor(7), 0, direction))
+
+    def turned(value: str) -> str:
+        return lengths.turned(value) if lengths else m.add("flip", value, axes=(0,))
+
+    y, *last = stepwise(m, cell, turned(x) if reverse else x, begin, given, lengths)
+    return (turned(y) if reverse else y), *last
 
 
 def _with_direction(m: OnnxImporter, y: str, axis: int, first_axis: bool) -> str:
