@@ -1,7 +1,7 @@
 """A micro-kernel of a row block lowered to a TIR function with symbolic extents.
 
 for task in parallel(P · CHUNKS):             # some rows each, or columns where nothing is reduced
-  for some rows together:
+  for some rows together:                     # the first pass of the next ones before their last pass
     for pass: for vector: load, compute, add up, store
   for each row that is left over: the same for one row
 """
@@ -118,15 +118,12 @@ def _task(
         scratch, pitch = None, i64(0)
         if plan.kept:
             pitch = ops.bind(ceildiv(columns, width, ops) * width)
-            scratch = buffers.enter_context(workspace(pitch * (len(plan.kept) * height)))
+            scratch = buffers.enter_context(workspace(pitch * (plan.num_kept * height)))
         body = RowBody(
             problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
         )
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
-        with T.serial(i64(0), groups) as group:
-            row = ops.bind(begin + group * height)
-            following = [tirx.min(row + height + i, rows - 1) for i in range(height)]
-            body.emit([row + i for i in range(height)], span, following)
+        body.emit_groups(begin, height, groups, ops.bind(rows - 1), span)
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
                 body.emit([row], span)

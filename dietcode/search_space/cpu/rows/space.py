@@ -89,5 +89,6 @@ def row_workspace_bytes(
     """Return the bytes that a call takes from the workspace pool: what each task keeps between passes."""
     _, _, columns, _ = problem.sizes(extents)
     pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
-    kept = len(schedule(problem, micro_kernel.keep).kept)
+    plan = schedule(problem, micro_kernel.keep)
+    kept = len(plan.kept) if problem.inner else plan.num_kept
     return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES
