@@ -70,10 +70,9 @@ class Schedule:
         first, last = self.passes[0], self.passes[-1]
         return len(self.passes) > 1 and any(name in self.kept and name in first.stores for name in last.loads)
 
-    @property
-    def num_kept(self) -> int:
-        """Rows that are kept for each row of a group: twice as many where groups overlap."""
-        return len(self.kept) * (2 if self.overlaps else 1)
+    def num_kept(self, overlap: bool) -> int:
+        """Return the rows that are kept for each row of a group: twice as many where two groups need them."""
+        return len(self.kept) * (2 if overlap and self.overlaps else 1)
 
 
 def schedule(problem: RowProblem, keep: str) -> Schedule:

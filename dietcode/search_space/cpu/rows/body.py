@@ -6,7 +6,7 @@ halves of what remains. So a row has the same bits whatever it was computed with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.rows.functions import maximum, minimum, pointwise
-from dietcode.search_space.cpu.rows.group import Carried, Key, RowGroup, rows_of
+from dietcode.search_space.cpu.rows.functions import across_lanes, maximum, minimum, pointwise
+from dietcode.search_space.cpu.rows.group import Carried, Key, RowGroup, Span, rows_of
 from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
 from dietcode.search_space.pointwise import minus_infinity
@@ -48,23 +48,6 @@ COMBINE = combine_by(maximum, minimum)
 """How two values of a reduction become one, by its kind."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """Columns that a pass goes through, in steps of some vectors.
-
-    Attributes
-    ----------
-    first, last : int64 expressions
-        Steps, the last one excluded.
-    is_whole : bool
-        Whether these are all columns.
-    """
-
-    first: Any
-    last: Any
-    is_whole: bool
-
-
 @dataclass
 class RowBody:
     """Code for some rows at once.
@@ -79,6 +62,8 @@ class RowBody:
         Where values are kept between passes, `pitch` elements for each row of each value.
     streams : bool
         Whether outputs that no pass reads are written past the caches.
+    overlap : bool
+        Whether the first pass of a group's next rows comes before its last one.
     """
 
     problem: RowProblem
@@ -90,6 +75,7 @@ class RowBody:
     scratch: Any = None
     pitch: Any = 0
     streams: bool = False
+    overlap: bool = False
     _num_turned: Any = field(default=None, init=False)
     _now: RowGroup = field(init=False)
     _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
@@ -115,9 +101,9 @@ class RowBody:
         self._leave()
 
     def emit_groups(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
-        """Compute groups of rows that follow each other.
+        """Compute groups of rows that follow each other, while the next rows are fetched into the caches.
 
-        Where there are several passes, the first one of the next group comes before the last one of a group:
+        Where they overlap, the first pass of the next group comes before the last one of a group:
 
             first pass of group 0
             for group: passes between; first pass of the next group; last pass
@@ -135,14 +121,17 @@ class RowBody:
             Groups.
         """
         self._num_turned = None
-        if len(self.schedule.passes) < 2:
+        if not self.overlap:
             with T.serial(i64(0), count) as number:
                 self._ahead = self._begins_of(rows_of(first, number + 1, height, last), self._fetched)
                 self._enter(RowGroup(rows_of(first, number, height, last)))
                 for one in self.schedule.passes:
                     self._pass(one, span)
                 self._leave()
-            return
+        else:
+            self._emit_overlapping(first, height, count, last, span)
+
+    def _emit_overlapping(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
         begins, known = Carried("int64"), Carried(DTYPE)
         early, *middle, late = self.schedule.passes
         head = RowGroup(rows_of(first, i64(0), height, last))
@@ -163,9 +152,7 @@ class RowBody:
             begins.save(following.begins)
             self._enter(group)
             group.scalars |= known.take()
-            self._ahead = {
-                name: [following.begins[name, i] for i in range(height)] for name in self._fetched
-            }
+            self._ahead = {name: [following.begins[name, i] for i in range(height)] for name in self._fetched}
             for one in middle:
                 self._pass(one, span)
             with T.If(number + 1 < count), T.Then():
@@ -346,7 +333,7 @@ class RowBody:
                 while len(vectors) > 1:
                     pairs = zip(vectors[::2], vectors[1::2], strict=True)
                     vectors = [named(combine(self.lanes, a, b), self.lanes) for a, b in pairs]
-                value = _across(vectors[0], self.lanes, combine)
+                value = across_lanes(vectors[0], self.lanes, combine)
                 if p.kind == "mean":
                     value = value / tirx.Cast(DTYPE, as_int64(self.columns))
                 self._now.scalars[p.name, i] = named(value, 1)
@@ -446,16 +433,3 @@ class RowBody:
                 stream(buffer, value, offset)
             else:
                 store(buffer, value, [offset], self.lanes)
-
-
-def _across(value: Any, lanes: int, combine: Callable[[int, Any, Any], Any]) -> Any:
-    """Return the lanes of a vector combined, the upper half with the lower one, again and again."""
-    while lanes > 1:
-        value, half = named(value, lanes), lanes // 2
-        low, high = (
-            tirx.Shuffle([value], [tirx.IntImm("int32", k) for k in part])
-            for part in (range(half), range(half, lanes))
-        )
-        lanes = half
-        value = combine(lanes, low, high)
-    return value

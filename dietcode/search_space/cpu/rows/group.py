@@ -12,6 +12,23 @@ Key = tuple[str, int]
 """A name, and the number of a row in its group."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """Columns that a pass goes through, in steps of some vectors.
+
+    Attributes
+    ----------
+    first, last : int64 expressions
+        Steps, the last one excluded.
+    is_whole : bool
+        Whether these are all columns.
+    """
+
+    first: Any
+    last: Any
+    is_whole: bool
+
+
 @dataclass
 class RowGroup:
     """Some rows.
