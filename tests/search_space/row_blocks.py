@@ -398,7 +398,7 @@ def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -
 
 
 OVERLAPPING = ("softmax", "lengths", "embedding", "add-norm", "costly-norm")
-"""Blocks of three passes, with positions in a table, and two, of which the last may read what the first keeps."""
+"""Of three passes, with positions in a table; of two, the last of which may read what the first one keeps."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Rows whose first pass comes before the last one of the rows before them: results, bits, and what they keep."""
+"""Rows whose first pass comes before the last one of earlier rows: results, bits, and what they keep."""
 
 from __future__ import annotations
 

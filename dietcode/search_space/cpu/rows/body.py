@@ -121,19 +121,20 @@ class RowBody:
             Groups.
         """
         self._num_turned = None
-        if not self.overlap:
-            with T.serial(i64(0), count) as number:
-                self._ahead = self._begins_of(rows_of(first, number + 1, height, last), self._fetched)
-                self._enter(RowGroup(rows_of(first, number, height, last)))
-                for one in self.schedule.passes:
-                    self._pass(one, span)
-                self._leave()
-        else:
+        if self.overlap:
             self._emit_overlapping(first, height, count, last, span)
+            return
+        with T.serial(i64(0), count) as number:
+            self._ahead = self._begins_of(rows_of(first, number + 1, height, last), self._fetched)
+            self._enter(RowGroup(rows_of(first, number, height, last)))
+            for one in self.schedule.passes:
+                self._pass(one, span)
+            self._leave()
 
     def _emit_overlapping(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
         begins, known = Carried("int64"), Carried(DTYPE)
         early, *middle, late = self.schedule.passes
+        # What the first pass of a group tells goes from one iteration to the next, as where its rows begin.
         head = RowGroup(rows_of(first, i64(0), height, last))
         self._ahead = self._begins_of(rows_of(first, i64(1), height, last), self._fetched)
         self._enter(head)
