@@ -116,7 +116,8 @@ def summary(row: TableRow, records: Sequence[Record]) -> Record:
     Returns
     -------
     dict
-        ratio, and copy where the bar has it: ``geomean``, ``worst``, ``worst_at``; prediction_gap: mean and
+        ratio, and copy where the bar has it: ``geomean``, ``worst``, ``worst_at``; copy is of instances
+        beyond L2, copy_within_l2 of the others, and shares_of_copy has each; prediction_gap: mean and
         worst of ``|predicted / measured - 1|``; bar and is_met, null where none is asked.
     """
     found: Record = {"ratio": over(records, lambda record: float(record["ratio"]))}
@@ -128,10 +129,23 @@ def summary(row: TableRow, records: Sequence[Record]) -> Record:
     met = found["ratio"]["geomean"] >= row.bar.mean and found["ratio"]["worst"] >= row.bar.worst
     bar = {"geomean": row.bar.mean, "worst": row.bar.worst}
     large = [record for record in records if record["beyond_l2"]]
+    small = [record for record in records if not record["beyond_l2"]]
+    if row.bar.copy is not None:
+        found["copy_within_l2"] = over(small, share_of_copy) if small else None
+        found["shares_of_copy"] = [
+            {key: record[key] for key in ("shape_vars", "bytes", "beyond_l2")}
+            | {"share": share_of_copy(record)}
+            for record in sorted(records, key=lambda record: int(record["bytes"]))
+        ]
     if row.bar.copy is not None and large:
-        found["copy"] = over(large, lambda record: record["secs"]["copy"] / record["secs"]["dietcode"])
+        found["copy"] = over(large, share_of_copy)
         met, bar["copy"] = met and found["copy"]["worst"] >= row.bar.copy, row.bar.copy
     return found | {"bar": bar, "is_met": met}
+
+
+def share_of_copy(record: Record) -> float:
+    """Return the seconds of a copy of as many bytes over those of the library."""
+    return float(record["secs"]["copy"] / record["secs"]["dietcode"])
 
 
 def over(records: Sequence[Record], figure: Callable[[Record], float]) -> Record:

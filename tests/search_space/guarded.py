@@ -22,7 +22,7 @@ from depthwise_kinds import TRIED as TRIED_DEPTHWISE
 from kinds import BIAS, KINDS, RESIDUAL, TRIED, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
-from row_blocks import BLOCKS, built_block, complete
+from row_blocks import BLOCKS, OVERLAPPING, built_block, built_overlapping, complete
 from turns import units_of
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
@@ -165,6 +165,11 @@ def check_blocks(mcpu: str) -> None:
         for width in (1, lanes - 1, lanes, 4 * lanes, 4 * lanes + 1, 8 * lanes + 3):
             sizes = {index: 1 + position for position, index in enumerate(block.problem.extents)}
             check_block(block, complete(block.problem, sizes | {block.problem.columns[-1]: width}))
+    for name in in_turn(OVERLAPPING, mcpu):
+        block = built_overlapping(name, mcpu)
+        for rows, width in ((1, lanes + 1), (5, 4 * lanes), (8, 4 * lanes + 3)):
+            sizes = dict.fromkeys(block.problem.extents, 2) | {block.problem.rows[-1]: rows}
+            check_block(block, sizes | {block.problem.columns[-1]: width})
 
 
 def check_attentions(mcpu: str) -> None:

@@ -10,7 +10,7 @@ from compiled_block import CompiledBlock
 from turns import few_of
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.operators import CPU_ALONE
@@ -103,6 +103,11 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         {"S": {"add": ["X", "R"]}, "Y": {"rmsnorm": ["S", "gamma"], "axis": "n", "eps": 1e-3}},
         ["S", "Y"],
         {"X": "mn", "R": "mn", "gamma": "n"},
+    ),
+    "costly-norm": (  # what the first pass computes is read by the last one, too
+        {"E": {"tanh": "X"}, "Y": {"rmsnorm": ["E", "gamma"], "axis": "n"}},
+        ["Y"],
+        {"X": "mn", "gamma": "n"},
     ),
     "reductions": (
         {
@@ -379,6 +384,8 @@ def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
         plain = [RowKernel(limits.lanes, vectors * limits.lanes) for vectors in (1, 2, 4)]
     if problem.inner:
         plain = [RowKernel(vectors * limits.lanes, columns) for vectors, columns in ((1, 4), (3, 4), (1, 8))]
+    else:
+        plain += [RowKernel(rows, 4 * limits.lanes, keep, overlap=True) for rows in (1, 3) for keep in KEEPS]
     found = [kernel for kernel in plain if allows(problem, kernel, limits)]
     return list(dict.fromkeys([*found, *neighbours(problem, found[0], limits)]))
 
@@ -388,3 +395,17 @@ def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -
     problem, target = problem_of(name, dict(fixed)), cpu_target(mcpu)
     every = micro_kernels(problem, Limits.of(target))
     return CompiledBlock(problem, few_of(every, list(BLOCKS).index(name)), target)
+
+
+OVERLAPPING = ("softmax", "lengths", "embedding", "add-norm", "costly-norm")
+"""Of three passes, with positions in a table; of two, the last of which may read what the first one keeps."""
+
+
+@functools.cache
+def built_overlapping(name: str, mcpu: str) -> CompiledBlock:
+    """A block whose rows overlap, after a micro-kernel of which they do not."""
+    problem, target = problem_of(name), cpu_target(mcpu)
+    limits = Limits.of(target)
+    found = [RowKernel(1, 4 * limits.lanes)]
+    found += [RowKernel(rows, 4 * limits.lanes, keep, overlap=True) for rows in (1, 3) for keep in KEEPS]
+    return CompiledBlock(problem, [kernel for kernel in found if allows(problem, kernel, limits)], target)

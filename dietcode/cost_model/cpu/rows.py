@@ -34,6 +34,7 @@ _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0
 _GROUP_CYCLES = 60.0  # begin and end of a pass
 _L2_BYTES_PER_CYCLE = 16.0
+_GROUP_CYCLES_OVERLAPPING = 40.0  # where another pass lies between two that wait for each other
 _TAIL_CYCLES = 4.0  # of a vector past the last whole step, for each pass
 _STREAMED_BYTES_PER_CYCLE = 1.5  # of lines that a cache holds, which it has to give up
 _CACHED_BYTES = 4 << 20  # of a core that writes past the caches: less than this they would have held
@@ -55,6 +56,7 @@ FEATURES = (
     Feature("elementary_per_element", "functions", "other functions, all passes"),
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("is_streaming", "0/1", "outputs are written past the caches"),
+    Feature("is_overlapping", "0/1", "the next rows begin before these end"),
     Feature("log_rows", "log2 rows", "flattened rows"),
     Feature("log_columns", "log2 elements", "flattened columns"),
     Feature("left_over", "ratio", "rows that are computed one by one over all"),
@@ -169,7 +171,7 @@ class RowEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 1002
+    version: ClassVar[int] = 1003
 
     def cycles(self, problem: RowProblem, micro_kernel: RowKernel, counts: RowCounts) -> FloatArray:
         passes, costly, elementary = _functions(problem, micro_kernel)
@@ -179,7 +181,8 @@ class RowEstimator(TermEstimator):
         moved = own / _L2_BYTES_PER_CYCLE + beyond * self.cycles_per_sec
         if micro_kernel.stream:  # about half of the bytes are written
             moved += np.minimum(own, _CACHED_BYTES) / 2 / _STREAMED_BYTES_PER_CYCLE
-        cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
+        of_pass = _GROUP_CYCLES_OVERLAPPING if micro_kernel.overlap else _GROUP_CYCLES
+        cycles = np.maximum(arithmetic, moved) + groups * passes * of_pass
         cycles += tails * passes * _TAIL_CYCLES
         total: FloatArray = cycles * counts.stretch(self.kappa)
         return total
@@ -198,6 +201,7 @@ class RowEstimator(TermEstimator):
             elementary,
             micro_kernel.serial,
             micro_kernel.stream,
+            micro_kernel.overlap,
             np.log2(rows),
             np.log2(columns),
             counts.left_over,

@@ -61,6 +61,19 @@ class Schedule:
     passes: tuple[Pass, ...]
     kept: tuple[str, ...]
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last pass reads what the first one keeps.
+
+        Where the first pass of some rows comes before the last one of others, these keep it apart.
+        """
+        first, last = self.passes[0], self.passes[-1]
+        return len(self.passes) > 1 and any(name in self.kept and name in first.stores for name in last.loads)
+
+    def num_kept(self, overlap: bool) -> int:
+        """Return the rows that are kept for each row of a group: twice as many where two groups need them."""
+        return len(self.kept) * (2 if overlap and self.overlaps else 1)
+
 
 def schedule(problem: RowProblem, keep: str) -> Schedule:
     """Return the passes over a row.

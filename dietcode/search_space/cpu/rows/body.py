@@ -6,7 +6,7 @@ halves of what remains. So a row has the same bits whatever it was computed with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.rows.functions import maximum, minimum, pointwise
+from dietcode.search_space.cpu.rows.functions import across_lanes, maximum, minimum, pointwise
+from dietcode.search_space.cpu.rows.group import Carried, Key, RowGroup, Span, rows_of
 from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
 from dietcode.search_space.pointwise import minus_infinity
@@ -47,23 +48,6 @@ COMBINE = combine_by(maximum, minimum)
 """How two values of a reduction become one, by its kind."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """Columns that a pass goes through, in steps of some vectors.
-
-    Attributes
-    ----------
-    first, last : int64 expressions
-        Steps, the last one excluded.
-    is_whole : bool
-        Whether these are all columns.
-    """
-
-    first: Any
-    last: Any
-    is_whole: bool
-
-
 @dataclass
 class RowBody:
     """Code for some rows at once.
@@ -78,6 +62,8 @@ class RowBody:
         Where values are kept between passes, `pitch` elements for each row of each value.
     streams : bool
         Whether outputs that no pass reads are written past the caches.
+    overlap : bool
+        Whether the first pass of a group's next rows comes before its last one.
     """
 
     problem: RowProblem
@@ -89,18 +75,13 @@ class RowBody:
     scratch: Any = None
     pitch: Any = 0
     streams: bool = False
-    _scalars: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    _inside: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    _stored: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
-    _rows: list[Any] = field(default_factory=list, init=False)
+    overlap: bool = False
     _num_turned: Any = field(default=None, init=False)
+    _now: RowGroup = field(init=False)
+    _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _reader: RowReader = field(init=False)
 
-    def emit(
-        self, rows: Sequence[Any], span: Span, following: Sequence[Any] = (), num_turned: Any = None
-    ) -> None:
+    def emit(self, rows: Sequence[Any], span: Span, num_turned: Any = None) -> None:
         """Compute some rows.
 
         Parameters
@@ -109,52 +90,154 @@ class RowBody:
             Flattened; as many as the code takes together.
         span : Span
             The columns; all of them where the block reduces.
-        following : sequence of int64 expression
-            The next rows, which are fetched into the caches meanwhile: no processor foresees where a gathered
-            one lies, and while passes compute what L1 holds none reads on.
         num_turned : int64 expression or None
             How many rows exist, where they are as many as a vector has lanes, the last one again in the
             place of the others; None where nothing is transposed.
         """
-        self._num_turned = num_turned
-        bind = TirOps().bind
-        self._rows = list(rows)
-        self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
-        self._reader = RowReader(
-            self.problem, self.memory, self.lanes, self.columns, self._begins, self._inside, num_turned
-        )
-        self._ahead = {
-            name: [bind(self.memory.begin(name, row)) for row in following] for name in self._fetched
-        }
-        averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
-        for i, row in enumerate(rows):
-            for name in (*self.problem.reads, *self.problem.outputs):
-                self._begins[name, i] = bind(self.memory.begin(name, row))
-            for name in self.problem.into:
-                self._stored[name, i] = bind(self.memory.is_stored(name, row))
-            for name in self.problem.reads:
-                if name.partition(ROWS)[0] in averaged:
-                    self._inside[name, i] = self.memory.is_inside(name, row)
-                if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
-                    value = load(self.memory.buffers[name], [self._begins[name, i]], 1)
-                    self._scalars[name, i] = named(value, 1, str(self.problem.storage(name)))
-            self._narrow(self.schedule.before, i)
+        self._num_turned, self._ahead = num_turned, {}
+        self._enter(RowGroup(rows))
         for one in self.schedule.passes:
             self._pass(one, span)
+        self._leave()
+
+    def emit_groups(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
+        """Compute groups of rows that follow each other, while the next rows are fetched into the caches.
+
+        Where they overlap, the first pass of the next group comes before the last one of a group:
+
+            first pass of group 0
+            for group: passes between; first pass of the next group; last pass
+
+        So there is work while what a pass has added up is combined across the lanes and made a quotient or a
+        root of, which takes some 50 cycles, and for which the next pass waits.
+
+        Parameters
+        ----------
+        first, last : int64 expressions
+            The first row of the first group, and the last row that exists.
+        height : int
+            Rows of a group.
+        count : int64 expression
+            Groups.
+        """
+        self._num_turned = None
+        if self.overlap:
+            self._emit_overlapping(first, height, count, last, span)
+            return
+        with T.serial(i64(0), count) as number:
+            self._ahead = self._begins_of(rows_of(first, number + 1, height, last), self._fetched)
+            self._enter(RowGroup(rows_of(first, number, height, last)))
+            for one in self.schedule.passes:
+                self._pass(one, span)
+            self._leave()
+
+    def _emit_overlapping(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
+        begins, known = Carried("int64"), Carried(DTYPE)
+        early, *middle, late = self.schedule.passes
+        # What the first pass of a group tells goes from one iteration to the next, as where its rows begin.
+        head = RowGroup(rows_of(first, i64(0), height, last))
+        self._ahead = self._begins_of(rows_of(first, i64(1), height, last), self._fetched)
+        self._enter(head)
+        begins.save(head.begins)
+        names = self._known_after(early, height)
+        known.save(dict.fromkeys(names, const(0.0, 1)))
+        with T.If(count > i64(0)), T.Then():
+            self._pass(early, span)
+            known.save({key: head.scalars[key] for key in names})
+        with T.serial(i64(0), count) as number:
+            group = RowGroup(rows_of(first, number, height, last), begins.take())
+            group.scratch = self._scratch_of(number, height)
+            following = RowGroup(rows_of(first, number + 1, height, last))
+            following.scratch = self._scratch_of(number + 1, height)
+            following.begins = self._begins(following.rows)
+            begins.save(following.begins)
+            self._enter(group)
+            group.scalars |= known.take()
+            self._ahead = {name: [following.begins[name, i] for i in range(height)] for name in self._fetched}
+            for one in middle:
+                self._pass(one, span)
+            with T.If(number + 1 < count), T.Then():
+                if not middle:
+                    rows = rows_of(first, number + 2, height, last)
+                    self._ahead = self._begins_of(rows, self._fetched)
+                self._enter(following)
+                self._pass(early, span)
+                known.save({key: following.scalars[key] for key in names})
+            self._resume(group)
+            self._pass(late, span)
+            self._leave()
+
+    def _enter(self, group: RowGroup) -> None:
+        """Compute what is known of some rows before the first pass."""
+        bind, rows = TirOps().bind, group.rows
+        group.begins = group.begins or self._begins(rows)
+        averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
+        self._resume(group)
+        for i, row in enumerate(rows):
+            for name in self.problem.into:
+                group.stored[name, i] = bind(self.memory.is_stored(name, row))
+            for name in self.problem.reads:
+                if name.partition(ROWS)[0] in averaged:
+                    group.inside[name, i] = self.memory.is_inside(name, row)
+                if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
+                    value = load(self.memory.buffers[name], [group.begins[name, i]], 1)
+                    group.scalars[name, i] = named(value, 1, str(self.problem.storage(name)))
+            self._narrow(self.schedule.before, i)
+
+    def _resume(self, group: RowGroup) -> None:
+        """Go on with rows that were begun."""
+        self._now = group
+        self._reader = RowReader(
+            self.problem,
+            self.memory,
+            self.lanes,
+            self.columns,
+            group.begins,
+            group.inside,
+            self._num_turned,
+        )
+
+    def _leave(self) -> None:
+        """Write the outputs that rows have one of."""
         for name in self.problem.outputs:
             if not self.problem.is_wide(self.problem.indices[name]):
-                for i in range(len(rows)):
-                    store(self.memory.buffers[name], self._scalars[name, i], [self._begins[name, i]], 1)
+                for i in range(len(self._now.rows)):
+                    value, begin = self._now.scalars[name, i], self._now.begins[name, i]
+                    store(self.memory.buffers[name], value, [begin], 1)
+
+    def _begins(self, rows: Sequence[Any]) -> dict[Key, Any]:
+        """Return where rows of all that is read and written begin."""
+        found = self._begins_of(rows, [*self.problem.reads, *self.problem.outputs])
+        return {(name, i): begin for name, begins in found.items() for i, begin in enumerate(begins)}
+
+    def _begins_of(self, rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+        bind = TirOps().bind
+        return {name: [bind(self.memory.begin(name, row)) for row in rows] for name in names}
+
+    def _known_after(self, one: Pass, height: int) -> list[Key]:
+        """Return the values of a whole row that are known after a pass."""
+        return [(p.name, i) for p in (*one.reductions, *one.scalars) for i in range(height)]
+
+    def _scratch_of(self, number: Any, height: int) -> Any:
+        """Return where a group's values begin: two of them take turns where they overlap."""
+        if not self.schedule.overlaps:
+            return i64(0)
+        size = self.pitch * (len(self.schedule.kept) * height)
+        return TirOps().bind(tirx.truncmod(number, i64(2)) * size)
 
     @property
     def _fetched(self) -> list[str]:
-        """What is worth fetching ahead: gathered rows, and where there are several passes all rows."""
-        rows, columns, indices = set(self.problem.rows), "".join(self.problem.columns), self.problem.indices
-        many = len(self.schedule.passes) > 1
+        """What is worth fetching ahead: gathered rows, and where there are several passes all that move on.
+
+        No processor foresees where a gathered row lies, and while passes compute what L1 holds none reads on.
+        """
+        columns, indices = "".join(self.problem.columns), self.problem.indices
+        moving = self.problem.rows[-1:] if len(self.schedule.passes) > 1 else ()
         return [
             name
             for name, read in self.problem.reads.items()
-            if read.positions or (many and columns in indices.get(name, "") and rows & set(indices[name]))
+            if read.positions
+            or (columns in indices.get(name, "") and any(index in indices[name] for index in moving))
         ]
 
     @property
@@ -178,20 +261,20 @@ class RowBody:
             for begin in begins:
                 prefetch(self.memory.buffers[self.problem.reads[name].tensor], begin + column)
         for name in self._written_later:
-            for i in range(len(self._rows)):
-                prefetch(self.memory.buffers[name], self._begins[name, i] + column, for_writing=True)
+            for i in range(len(self._now.rows)):
+                prefetch(self.memory.buffers[name], self._now.begins[name, i] + column, for_writing=True)
 
     def _narrow(self, primitives: Sequence[Primitive], i: int) -> None:
         for p in primitives:
             if p.kind == "inside":
-                count = self.memory.num_inside(p.option, self._rows[i])
-                self._scalars[p.name, i] = named(tirx.Cast(DTYPE, count), 1)
+                count = self.memory.num_inside(p.option, self._now.rows[i])
+                self._now.scalars[p.name, i] = named(tirx.Cast(DTYPE, count), 1)
                 continue
             operands = [self._scalar(operand, i) for operand in p.operands]
-            self._scalars[p.name, i] = named(pointwise(p.kind, operands, 1, p.option), 1)
+            self._now.scalars[p.name, i] = named(pointwise(p.kind, operands, 1, p.option), 1)
 
     def _scalar(self, operand: str | float, i: int) -> Any:
-        return self._scalars[operand, i] if isinstance(operand, str) else const(operand, 1)
+        return self._now.scalars[operand, i] if isinstance(operand, str) else const(operand, 1)
 
     def _pass(self, one: Pass, span: Span) -> None:
         accumulators = self._open(one)
@@ -206,7 +289,7 @@ class RowBody:
                 self._vectors(one, accumulators, begin + j * lanes, j, None)
         self._tail(one, accumulators, span, full)
         self._close(one, accumulators)
-        for i in range(len(self._rows)):
+        for i in range(len(self._now.rows)):
             self._narrow(one.scalars, i)
 
     def _tail(self, one: Pass, accumulators: Any, span: Span, full: Any) -> None:
@@ -236,7 +319,7 @@ class RowBody:
     def _open(self, one: Pass) -> dict[tuple[str, int, int], Any]:
         accumulators = {}
         for p in one.reductions:
-            for i in range(len(self._rows)):
+            for i in range(len(self._now.rows)):
                 for j in range(NUM_ACCUMULATORS):
                     slot = small_buffer(self.lanes, DTYPE)
                     store(slot, const(BEGIN[p.kind], self.lanes), [0], self.lanes)
@@ -246,15 +329,15 @@ class RowBody:
     def _close(self, one: Pass, accumulators: dict[tuple[str, int, int], Any]) -> None:
         for p in one.reductions:
             combine = COMBINE[p.kind]
-            for i in range(len(self._rows)):
+            for i in range(len(self._now.rows)):
                 vectors = [load(accumulators[p.name, i, j], [0], self.lanes) for j in range(NUM_ACCUMULATORS)]
                 while len(vectors) > 1:
                     pairs = zip(vectors[::2], vectors[1::2], strict=True)
                     vectors = [named(combine(self.lanes, a, b), self.lanes) for a, b in pairs]
-                value = _across(vectors[0], self.lanes, combine)
+                value = across_lanes(vectors[0], self.lanes, combine)
                 if p.kind == "mean":
                     value = value / tirx.Cast(DTYPE, as_int64(self.columns))
-                self._scalars[p.name, i] = named(value, 1)
+                self._now.scalars[p.name, i] = named(value, 1)
 
     def _vectors(self, one: Pass, accumulators: Any, column: Any, j: int, mask: Any) -> None:
         """Emit one vector of every row.
@@ -272,7 +355,7 @@ class RowBody:
         mask = None if mask is None else named(mask, self.lanes, "bool")
         if one is self.schedule.passes[self._fetching] and j * self.lanes % _LINE == 0:
             self._fetch(column)
-        for i in range(len(self._rows)):
+        for i in range(len(self._now.rows)):
             values: dict[str, Any] = {}
 
             def value_of(operand: str | float, i: int = i, values: dict[str, Any] = values) -> Any:
@@ -280,8 +363,8 @@ class RowBody:
                     return const(operand, self.lanes)
                 if operand in values:
                     return values[operand]
-                if (operand, i) in self._scalars:
-                    return splat(self._scalars[operand, i], self.lanes)
+                if (operand, i) in self._now.scalars:
+                    return splat(self._now.scalars[operand, i], self.lanes)
                 values[operand] = self._reader.read(operand, i, column, mask, shared)
                 return values[operand]
 
@@ -294,7 +377,7 @@ class RowBody:
                 elif p.kind == "negate-first":
                     result = self._reader.negated(operands[0], column, *p.option)
                 elif p.kind == "hide":
-                    result = self._hidden(operands[0], self._scalars[p.option, i], column)
+                    result = self._hidden(operands[0], self._now.scalars[p.option, i], column)
                 else:
                     result = pointwise(p.kind, operands, self.lanes, p.option)
                 values[p.name] = named(result, self.lanes)
@@ -313,7 +396,7 @@ class RowBody:
 
     def _causal(self, value: Any, query: str, i: int, column: Any) -> Any:
         """Return -inf for keys after the query, the last of which sees all."""
-        position = self.memory.position((query,), self._rows[i])
+        position = self.memory.position((query,), self._now.rows[i])
         num_seen = position + 1 + self.columns - self.memory.extents[query]
         return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
 
@@ -323,7 +406,8 @@ class RowBody:
         return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
 
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
-        return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column
+        row = self.schedule.kept.index(name) * len(self._now.rows) + i
+        return self._now.scratch + row * self.pitch + column
 
     def _read_kept(self, name: str, i: int, column: Any, mask: Any) -> Any:
         if name not in self.schedule.kept:
@@ -335,14 +419,14 @@ class RowBody:
             store(self.scratch, value, [self._kept_at(name, i, column)], self.lanes)
         if name not in self.problem.outputs:
             return
-        offset, buffer = self._begins[name, i] + column, self.memory.buffers[name]
+        offset, buffer = self._now.begins[name, i] + column, self.memory.buffers[name]
         is_read = any(name in one.loads for one in self.schedule.passes)
         with ExitStack() as inside:
             if self._num_turned is not None and i:  # a row that does not exist has no vector
                 inside.enter_context(T.If(self._num_turned > i64(i)))
                 inside.enter_context(T.Then())
             if name in self.problem.into:
-                inside.enter_context(T.If(self._stored[name, i] > i64(0)))
+                inside.enter_context(T.If(self._now.stored[name, i] > i64(0)))
                 inside.enter_context(T.Then())
             if mask is not None:
                 store_masked(buffer, value, offset, mask)
@@ -350,16 +434,3 @@ class RowBody:
                 stream(buffer, value, offset)
             else:
                 store(buffer, value, [offset], self.lanes)
-
-
-def _across(value: Any, lanes: int, combine: Callable[[int, Any, Any], Any]) -> Any:
-    """Return the lanes of a vector combined, the upper half with the lower one, again and again."""
-    while lanes > 1:
-        value, half = named(value, lanes), lanes // 2
-        low, high = (
-            tirx.Shuffle([value], [tirx.IntImm("int32", k) for k in part])
-            for part in (range(half), range(half, lanes))
-        )
-        lanes = half
-        value = combine(lanes, low, high)
-    return value

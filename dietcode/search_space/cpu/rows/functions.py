@@ -47,3 +47,16 @@ _OWN: dict[str, Callable[..., Any]] = {
     "maximum": maximum,
     "minimum": minimum,
 }
+
+
+def across_lanes(value: Any, lanes: int, combine: Callable[[int, Any, Any], Any]) -> Any:
+    """Return the lanes of a vector combined, the upper half with the lower one, again and again."""
+    while lanes > 1:
+        value, half = named(value, lanes), lanes // 2
+        low, high = (
+            tirx.Shuffle([value], [tirx.IntImm("int32", k) for k in part])
+            for part in (range(half), range(half, lanes))
+        )
+        lanes = half
+        value = combine(lanes, low, high)
+    return value

@@ -1,7 +1,7 @@
 """A micro-kernel of a row block lowered to a TIR function with symbolic extents.
 
 for task in parallel(P · CHUNKS):             # some rows each, or columns where nothing is reduced
-  for some rows together:
+  for some rows together:                     # where they overlap, the next ones begin before these end
     for pass: for vector: load, compute, add up, store
   for each row that is left over: the same for one row
 """
@@ -18,7 +18,8 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.cpu.chunks import Chunk, chunked, part
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.across import AcrossBody
-from dietcode.search_space.cpu.rows.body import RowBody, Span
+from dietcode.search_space.cpu.rows.body import RowBody
+from dietcode.search_space.cpu.rows.group import Span
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import num_tasks
 from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
@@ -118,15 +119,13 @@ def _task(
         scratch, pitch = None, i64(0)
         if plan.kept:
             pitch = ops.bind(ceildiv(columns, width, ops) * width)
-            scratch = buffers.enter_context(workspace(pitch * (len(plan.kept) * height)))
+            scratch = buffers.enter_context(workspace(pitch * (plan.num_kept(micro_kernel.overlap) * height)))
         body = RowBody(
             problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
         )
+        body.overlap = micro_kernel.overlap
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
-        with T.serial(i64(0), groups) as group:
-            row = ops.bind(begin + group * height)
-            following = [tirx.min(row + height + i, rows - 1) for i in range(height)]
-            body.emit([row + i for i in range(height)], span, following)
+        body.emit_groups(begin, height, groups, ops.bind(rows - 1), span)
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
                 body.emit([row], span)

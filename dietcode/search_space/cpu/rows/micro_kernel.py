@@ -25,6 +25,8 @@ class RowKernel:
         Whether one core computes everything, so that no other is woken.
     stream : bool
         Whether outputs that no pass reads are written past the caches.
+    overlap : bool
+        Whether the first pass of the next rows comes before the last one of these.
 
     Raises
     ------
@@ -37,6 +39,7 @@ class RowKernel:
     keep: str = KEEPS[0]
     serial: bool = False
     stream: bool = False
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         if self.keep not in KEEPS:
@@ -47,24 +50,24 @@ class RowKernel:
         """The step, then what is not the default: ``4x64``, ``1x64-all-serial``."""
         parts = [f"{self.rows}x{self.columns}"]
         parts += [f"keep-{self.keep}"] * (self.keep != KEEPS[0]) + ["serial"] * self.serial
-        parts += ["stream"] * self.stream
+        parts += ["stream"] * self.stream + ["overlap"] * self.overlap
         return "-".join(parts)
 
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key: rows, columns, then the other axes."""
-        return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream
+        return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream, self.overlap
 
     @property
     def ways(self) -> frozenset[str]:
         """How it computes; predictions for ways that were not tried have a larger spread."""
-        axes = {self.keep: self.keep != KEEPS[0], "serial": self.serial, "stream": self.stream}
-        return frozenset(name for name, is_on in axes.items() if is_on)
+        axes = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
+        return frozenset(name for name, is_on in ({self.keep: self.keep != KEEPS[0]} | axes).items() if is_on)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
-        others = {"serial": self.serial, "stream": self.stream}
+        others = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
         data |= {"keep": self.keep} if self.keep != KEEPS[0] else {}
         return data | {name: value for name, value in others.items() if value}
 
@@ -86,4 +89,5 @@ class RowKernel:
             data.get("keep", KEEPS[0]),
             data.get("serial", False) is True,
             data.get("stream", False) is True,
+            data.get("overlap", False) is True,
         )

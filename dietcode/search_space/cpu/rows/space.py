@@ -25,6 +25,8 @@ def num_tasks(micro_kernel: RowKernel, limits: Limits) -> int:
 
 def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool:
     """Whether code for a micro-kernel can be generated, and its step is small enough."""
+    if micro_kernel.overlap and (problem.inner or len(schedule(problem, micro_kernel.keep).passes) < 2):
+        return False
     if problem.turned:  # squares are transposed
         width, rest = divmod(micro_kernel.columns, limits.lanes)
         return (
@@ -68,10 +70,11 @@ def _kernel(problem: RowProblem, rows: int, vectors: int, serial: bool, limits: 
 
 
 def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> list[RowKernel]:
-    """Return micro-kernels that differ in one axis: the cores, how outputs are written, or what is kept."""
+    """Return micro-kernels that differ in one axis: the cores, outputs, passes, or what is kept."""
     found = [
         replace(micro_kernel, serial=not micro_kernel.serial),
         replace(micro_kernel, stream=not micro_kernel.stream),
+        replace(micro_kernel, overlap=not micro_kernel.overlap),
     ]
     own = schedule(problem, micro_kernel.keep)
     known = {own}
@@ -89,5 +92,6 @@ def row_workspace_bytes(
     """Return the bytes that a call takes from the workspace pool: what each task keeps between passes."""
     _, _, columns, _ = problem.sizes(extents)
     pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
-    kept = len(schedule(problem, micro_kernel.keep).kept)
+    plan = schedule(problem, micro_kernel.keep)
+    kept = plan.num_kept(micro_kernel.overlap)
     return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES

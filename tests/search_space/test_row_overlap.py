@@ -1,0 +1,58 @@
+"""Rows whose first pass comes before the last one of earlier rows: results, bits, and what they keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from row_blocks import OVERLAPPING, built_overlapping, problem_of
+
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.space import allows, row_workspace_bytes
+from dietcode.search_space.rows.passes import schedule
+from dietcode.target.cpu import CpuTarget
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_rows_that_overlap_have_the_bits_of_those_that_do_not(name: str, target: CpuTarget) -> None:
+    block = built_overlapping(name, target.mcpu)
+    problem = block.problem
+    assert sum(kernel.overlap for kernel in block.kernels) > 2
+    for seed, (rows, columns) in enumerate([(1, 5), (2, 64), (3, 131), (7, 83), (11, 200)]):
+        extents = dict.fromkeys(problem.extents, 2) | {problem.rows[-1]: rows, problem.columns[-1]: columns}
+        block.check(extents, seed)
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_a_row_of_nan_spoils_no_other_row(name: str, target: CpuTarget) -> None:
+    block = built_overlapping(name, target.mcpu)
+    problem = block.problem
+    extents = dict.fromkeys(problem.extents, 1) | {problem.rows[-1]: 9, problem.columns[-1]: 70}
+    inputs: dict[str, Any] = block.inputs(extents)
+    spoiled = inputs["X"].copy()
+    spoiled.reshape(9, 70)[4, 3] = np.nan
+    for category in range(len(block.kernels)):
+        before = block.run(inputs, extents, category)
+        for a, b in zip(before, block.run(inputs | {"X": spoiled}, extents, category), strict=True):
+            others = np.delete(np.arange(9), 4)
+            np.testing.assert_array_equal(a.reshape(9, -1)[others], b.reshape(9, -1)[others])
+
+
+def test_what_two_groups_keep_lies_apart() -> None:
+    limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
+    extents = {"m": 9, "n": 70}
+    # The exponential of X is kept by the first pass and read by the last one; of softmax none is.
+    problem = problem_of("costly-norm")
+    assert schedule(problem, "all").overlaps and not schedule(problem_of("softmax"), "all").overlaps
+    apart, one = (RowKernel(1, 64, "all", overlap=overlap) for overlap in (True, False))
+    found = [row_workspace_bytes(problem, kernel, limits, extents) for kernel in (apart, one)]
+    assert found[0] == 2 * found[1] > 0
+
+
+def test_one_pass_has_nothing_that_overlaps() -> None:
+    limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
+    assert not allows(problem_of("lookup"), RowKernel(1, 64, overlap=True), limits)
+    assert not allows(problem_of("channels-first"), RowKernel(16, 4, overlap=True), limits)
+    assert RowKernel.from_json(RowKernel(1, 64, overlap=True).to_json()) == RowKernel(1, 64, overlap=True)
