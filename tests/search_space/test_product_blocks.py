@@ -37,7 +37,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
         block.check(extents_of(block.problem, rows, seed), seed)
 
 
-@pytest.mark.parametrize("name", ["swiglu", "lstm", "gru", "dense-add-layernorm"])
+@pytest.mark.parametrize("name", ["swiglu", "lstm", "gru", "dense-add-layernorm", "summed"])
 def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
     problem = block.problem
