@@ -220,6 +220,11 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[st
 }
 
 
+def on_gpus() -> list[str]:
+    """The blocks that GPUs have code for: no row of a product is a sum there."""
+    return [name for name in BLOCKS if not any(t.rows.added for t, _ in problem_of(name).plan.terms)]
+
+
 def problem_of(name: str) -> ProductProblem:
     """A block; every index is dynamic whose extent is not fixed."""
     graph, outputs, tensors, constants, fixed = BLOCKS[name]
