@@ -150,7 +150,7 @@ class _Unrolling:
         if any(self._old.types[one].rank != rank for one in own):
             return None
         rows = self._old.types[node.result].shape[0]
-        if rows == ONE or rows.is_constant and self._is_count(rows.constant):
+        if rows == ONE or (rows.is_constant and self._is_count(rows.constant)):
             count = rows.constant  # of one that was kept, and of what it meets
         else:
             count = max(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,14 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
 
     judged: list[Any] = []
     judge = Seeding.after_first_round
-    monkeypatch.setattr(Seeding, "after_first_round", lambda *args: (judged.append(args[1]), judge(*args))[1])
+
+    def watched(seeding: Seeding, decision: Mapping[str, Any]) -> None:
+        judged.append(decision["number"])
+        judge(seeding, decision)
+
+    monkeypatch.setattr(Seeding, "after_first_round", watched)
     _, later = tuned(folder="later")
-    assert [decision["number"] for decision in judged] == [1], "of a model that had seen none of this workload"
+    assert judged == [1], "of a model that had seen nothing of this workload"
     assert later.report["seed"]["tile"] == [4, 32], "a later run tries again"
     assert contents(tmp_path / "later") != contents(folder)
 
