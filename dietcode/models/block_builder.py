@@ -11,7 +11,6 @@ from dietcode.graph.extent import ONE, Extent, product_of
 from dietcode.graph.graph import Graph, Node, Value
 from dietcode.models.gates import gates_of
 from dietcode.models.kernel_call import Argument, KernelCall
-from dietcode.models.row_sums import row_sums
 
 POINTWISE = frozenset(
     {
@@ -153,13 +152,10 @@ class _Block:
         return max(shapes, key=lambda shape: (len(shape), sum(one != ONE for one in shape)))
 
     def _read_as_rows(self) -> set[str]:
-        """Return the rows of tables, and sums of rows, that products and such sums alone read."""
-        sums = row_sums(self._graph, self._nodes)
-        found = {node.result for node in self._nodes if node.operator == "take"} | sums.keys()
-        found -= set(self._outputs)
-        for node in reversed(self._nodes):
-            if node.result not in found or node.result not in sums:
-                found -= set(node.tensors[1 if node in self._products else 0 :])
+        """Return the rows of tables that products alone read."""
+        found = {node.result for node in self._nodes if node.operator == "take"} - set(self._outputs)
+        for node in self._nodes:
+            found -= set(node.tensors[1 if node in self._products else 0 :])
         return found
 
     def _find_columns(self) -> list[int]:
@@ -202,10 +198,9 @@ class _Block:
                 if rows != full[:-1] or self._shape(node.result)[-1] != columns:
                     raise _NotABlockError
                 continue
-            if node.result in self._rows_alone:
-                continue
             if node.operator == "take" or (node.operator == "slice" and node.operands[0] in self._gates):
-                presences.append(_presence(self._shape(node.result), full))
+                if node.result not in self._rows_alone:
+                    presences.append(_presence(self._shape(node.result), full))
                 continue
             for operand in node.tensors:
                 if operand not in self._inside or self._is_reduced(operand):
@@ -282,9 +277,9 @@ class _Block:
         if node in self._products:
             self._names[node.result] = self._add_product(node, name)
             return
-        if node.result in self._rows_alone:
-            return
         if node.operator == "take":
+            if node.result in self._rows_alone:
+                return
             self._body[name] = self._gathered(node, "n")
         elif node.operator == "slice":
             self._body[name] = self._gate(node)
@@ -367,27 +362,17 @@ class _Block:
         count = self._gates.get(node.result)
         gate = "" if count is None else self._letter_of(Extent.of(count), _GATE_LETTERS)
         order = f"{gate}n{depth}" if node.operator == "linear" else f"{depth}n"
-        operand = self._rows_of_product(x, f"{name}r", rows, depth)
+        taken = self._inside.get(x)
+        if taken is not None and taken.operator == "take":
+            operand = f"{name}r"
+            self._body[operand] = self._gathered(taken, depth)
+        else:
+            operand = self._tensor(x, rows + depth)
         has_bias = len(node.tensors) > 2 and node.operands[2] is not None
         product = f"{name}p" if has_bias else name
         self._body[product] = {"einsum": [operand, self._tensor(w, order)], "dims": f"{rows}{gate}n"}
         if has_bias:
             self._body[name] = {"add": [product, self._tensor(str(node.operands[2]), f"{gate}n")]}
-        return name
-
-    def _rows_of_product(self, value: str, name: str, rows: str, depth: str) -> str:
-        """Return the name of a product's rows: of a tensor, rows of a table, or a sum of such."""
-        node = self._inside.get(value)
-        if node is None or node.operator not in ("take", "add"):
-            return self._tensor(value, rows + depth)
-        if node.operator == "take":
-            self._body[name] = self._gathered(node, depth)
-        else:
-            own = [
-                self._rows_of_product(one, f"{name}{number}", rows, depth)
-                for number, one in enumerate(node.tensors)
-            ]
-            self._body[name] = {"add": own}
         return name
 
     def _dims_of_depth(self, extent: Extent) -> str:

@@ -20,7 +20,6 @@ from dietcode.models.grouping import constants_of, is_valid
 from dietcode.models.importing.refusals import listed
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
-from dietcode.models.row_sums import row_sums
 from dietcode.models.units import Unit
 from dietcode.recursion.kinds import COMPUTED
 from dietcode.recursion.moving import is_move
@@ -116,7 +115,6 @@ class _Staging:
         self._producers = graph.producers()
         self._nodes = [node for node in graph.nodes if node.result not in self._constants]
         self._taken = {node.result for node in self._nodes if self._is_table_read(node)}
-        self._sums = set(row_sums(graph, (node for node in self._nodes if self._is_row(node))))
         self._stage: dict[str, int] = {}
         self.refused: dict[str, Node] = {}
 
@@ -125,10 +123,6 @@ class _Staging:
         if node.result in self._moved:
             return False
         return node.operator == "take" and node.attributes["axis"] == 0 and known.issuperset(node.tensors)
-
-    def _is_row(self, node: Node) -> bool:
-        """Whether a node is no `take` but of rows that kernels read where they lie."""
-        return node.operator != "take" or node.result in self._taken
 
     def _is_block(self, node: Node) -> bool:
         """Whether a node goes into a block with what it reads."""
@@ -163,8 +157,7 @@ class _Staging:
         if not self._is_block(node):
             return max((self._in_memory(one) for one in node.tensors), default=0)
         if is_product(node, self._graph, self._constants):
-            rows = str(node.operands[0])
-            return self._stage[rows] if rows in self._sums else self._in_memory(rows)
+            return self._in_memory(str(node.operands[0]))
         return max((self._stage.get(one, 0) for one in node.tensors), default=0)
 
     def _sink(self) -> None:
@@ -276,9 +269,7 @@ class _Staging:
             return None
         inside = {node.result for node in nodes}
         for node in nodes:
-            if not is_product(node, self._graph, self._constants):
-                continue
-            if node.operands[0] in inside - self._taken - self._sums:
+            if is_product(node, self._graph, self._constants) and node.operands[0] in inside - self._taken:
                 return None
         read = dict.fromkeys(name for node in nodes for name in node.tensors if name in self._taken)
         reads = [self._producers[name] for name in read if name not in inside]

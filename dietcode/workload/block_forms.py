@@ -18,7 +18,6 @@ from dietcode.errors import SpecError
 from dietcode.workload.attention import is_attention, plan_attention
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes
-from dietcode.workload.row_sums import MAX_SUMMANDS, parts_of_sums, summands
 from dietcode.workload.text import clip, field_path
 
 if TYPE_CHECKING:  # needs pydantic
@@ -277,7 +276,6 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
         for o in node.operands
         if isinstance(o, str)
     }
-    operands |= parts_of_sums(operands, nodes)
     for name in (*graph.tensors, *nodes):
         own = "".join(index for index in indices[name] if index not in gates)
         fits = indices[name].endswith(end) or not set(own) & columns
@@ -319,9 +317,9 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
     path = (*GRAPH, name, node.operator)
     dims = graph.indices[name]
     for number, operand in enumerate(node.operands):
-        if not _is_of_rows(graph, str(operand)):
-            what = f"a tensor, a gather, or a sum of up to {MAX_SUMMANDS} such of the same indices"
-            allowed = f"{what}; a product of what else the block computes is a block of its own"
+        gathers = operand in graph.nodes and graph.nodes[str(operand)].operator == "gather"
+        if operand not in graph.tensors and not gathers:
+            allowed = "a tensor or a gather; a product of what the block computes is a block of its own"
             raise SpecError(field_path((*path, number)), f"given {clip(operand)}; allowed: {allowed}")
     first, second = (set(graph.indices[str(operand)]) for operand in node.operands)
     shared = [index for index in dims if index in first and index in second]
@@ -347,15 +345,6 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
         problem = f"given {clip(dims)}; allowed: a sliced index beside {dims[-1]}, in its tensor"
         raise SpecError(field_path((*path[:-1], "dims")), problem)
     return set(dims) & owner
-
-
-def _is_of_rows(graph: GraphParts, name: str) -> bool:
-    """Return whether a product may read a value as rows: of memory, or sums of such of the same indices."""
-    own = summands(name, graph.nodes)
-    if len(own) > MAX_SUMMANDS or any(one not in graph.indices for one in own):
-        return False
-    read = (one in graph.tensors or graph.nodes[one].operator == "gather" for one in own)
-    return all(read) and len({graph.indices[one] for one in own}) == 1
 
 
 def _attention_grid(graph: GraphParts) -> tuple[str, str]:

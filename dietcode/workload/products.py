@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from dietcode.workload.block_forms import after_reductions
 from dietcode.workload.expansion import Primitive, expand
 from dietcode.workload.operators import OPERATORS
-from dietcode.workload.row_sums import summands
 
 if TYPE_CHECKING:  # needs pydantic
     from dietcode.workload.block import BlockNode
@@ -37,20 +36,12 @@ class Read:
         Of what is read, as the block sees it here.
     positions : str or None
         The tensor of the rows to read of a table; None where `tensor` is none.
-    added : tuple of Read
-        What is added to it, in order, before a product reads it as rows.
     """
 
     tensor: str
     gates: Gates
     indices: str
     positions: str | None = None
-    added: tuple[Read, ...] = ()
-
-    @property
-    def parts(self) -> tuple[Read, ...]:
-        """What is added up: what is read itself, and the others."""
-        return (replace(self, added=()), *self.added)
 
 
 @dataclass(frozen=True)
@@ -200,8 +191,7 @@ class _Planner:
         if set(self.indices[first]) & set(self.indices[name]) & self.columns:
             first, second = second, first
         reduction = "".join(k for k in self.indices[second] if k not in self.indices[name])
-        rows, *others = (self._read(one, ()) for one in summands(first, self.nodes))
-        return ProductTerm(replace(rows, added=tuple(others)), second, reduction, at)
+        return ProductTerm(self._read(first, ()), second, reduction, at)
 
     def _read(self, name: str, at: Gates) -> Read:
         """Return what is read for a tensor, or for rows of a table."""

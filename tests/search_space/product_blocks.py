@@ -163,38 +163,6 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[st
         "WU",
         {"g": 2, "n": 35, "k": 19},
     ),
-    "summed": (  # rows that are sums, of which one is read alone too, and of which another is an output
-        {
-            "A": {"gather": ["T", "left"]},
-            "B": {"gather": ["T", "right"]},
-            "AB": {"add": ["A", "B"]},
-            "ABX": {"add": ["AB", "X"]},
-            "P": {"einsum": ["ABX", "W"], "dims": "mgn"},
-            "Q": {"einsum": ["A", "U"], "dims": "mn"},
-            **_gates("P", "if"),
-            "a": {"gather": ["C", "left"]},
-            "b": {"gather": ["C", "right"]},
-            "s": {"add": ["a", "b"]},
-            "fs": {"mul": ["f", "s"]},
-            "iq": {"add": ["i", "Q"]},
-            "h": {"add": ["iq", "fs"]},
-        },
-        ["h", "s"],
-        {"T": "tk", "left": "m", "right": "m", "X": "mk", "W": "gnk", "U": "nk", "C": "tn"},
-        "WU",
-        {"g": 2, "n": 35, "k": 37},
-    ),
-    "summed-two-indices": (  # elements of a row that do not lie next to each other
-        {
-            "S": {"add": ["X", "Z"]},
-            "P": {"einsum": ["S", "W"], "dims": "abcd"},
-            "Y": {"relu": "P"},
-        },
-        ["Y"],
-        {"X": "axbk", "Z": "axbk", "W": "kcdx"},
-        "W",
-        {"c": 5, "d": 9, "k": 7, "x": 3},
-    ),
     "added-gates": (  # several gates of one product become one sum, and a gate is added twice
         {
             "P": {"einsum": ["X", "W"], "dims": "mgn"},
@@ -218,11 +186,6 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[st
         {"c": 5, "d": 9, "k": 7, "x": 3},
     ),
 }
-
-
-def on_gpus() -> list[str]:
-    """The blocks that GPUs have code for: no row of a product is a sum there."""
-    return [name for name in BLOCKS if not any(t.rows.added for t, _ in problem_of(name).plan.terms)]
 
 
 def problem_of(name: str) -> ProductProblem:

@@ -58,7 +58,7 @@ def data_of(dtype: str, target: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.sampled(keep=6)
-@pytest.mark.parametrize("name", product_blocks.on_gpus())
+@pytest.mark.parametrize("name", product_blocks.BLOCKS)
 def test_products_are_right(name: str) -> None:
     dtype = DTYPES[list(product_blocks.BLOCKS).index(name) % 2]
     block = EmulatedBlock(in_half(product_blocks.problem_of(name), dtype), PRODUCT_TILES)

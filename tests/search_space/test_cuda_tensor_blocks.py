@@ -63,7 +63,7 @@ def lengths(problem: BlockProblem, queries: int, keys: int) -> dict[str, int]:
 
 
 @pytest.mark.sampled(keep=6)
-@pytest.mark.parametrize("name", product_blocks.on_gpus())
+@pytest.mark.parametrize("name", product_blocks.BLOCKS)
 def test_products_are_right(name: str) -> None:
     """Odd rows, columns and reductions; rows that are gathered; operands that lie along either side."""
     block = products(name, DTYPES[list(product_blocks.BLOCKS).index(name) % 2])

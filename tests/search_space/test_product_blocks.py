@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +12,13 @@ from product_blocks import BLOCKS, built_block, problem_of
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.errors import SpecError
-from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.cpu.products.space import splits_rows_first
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.search_space.tir import address_of, i64
 from dietcode.target.cpu import CpuTarget
-from dietcode.workload.parse import spec_from_data
 
 
 def extents_of(problem: ProductProblem, rows: int, seed: int) -> dict[str, int]:
@@ -43,7 +37,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
         block.check(extents_of(block.problem, rows, seed), seed)
 
 
-@pytest.mark.parametrize("name", ["swiglu", "lstm", "gru", "dense-add-layernorm", "summed"])
+@pytest.mark.parametrize("name", ["swiglu", "lstm", "gru", "dense-add-layernorm"])
 def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
     problem = block.problem
@@ -128,37 +122,3 @@ def test_problems_and_micro_kernels_are_read_and_written(name: str) -> None:
     assert again.to_json() == problem.to_json() and again.plan == problem.plan
     for kernel in (ProductKernel(4, 32), ProductKernel(1, 16, serial=True)):
         assert cpu_micro_kernel(kernel.to_json()) == kernel
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {"S": {"mul": ["X", "Z"]}},  # no sum
-        {"S": {"add": ["X", "c"]}},  # of other indices
-        {"S": {"add": ["X", 1.0]}},
-        {f"S{n}" if n else "S": {"add": [f"S{n + 1}", "X"]} for n in range(16)}
-        | {"S16": {"add": ["X", "Z"]}},
-    ],
-)
-def test_other_rows_than_sums_of_tensors_are_refused(rows: dict[str, Any]) -> None:
-    graph = {**rows, "P": {"einsum": ["S", "W"], "dims": "mn"}}
-    read = {operand for node in graph.values() for operand in next(iter(node.values()))}
-    dims = {"X": "mk", "Z": "mk", "c": "k", "W": "nk"}
-    data = {
-        "name": "rows",
-        "op": {"block": {"version": 1, "graph": graph, "outputs": ["P"]}},
-        "tensors": {name: {"dims": own, "dtype": "float32"} for name, own in dims.items() if name in read},
-        "dims": {"m": "M", "n": 8, "k": 8},
-        "shape_vars": {"M": {"min": 1, "max": 8}},
-    }
-    with pytest.raises(SpecError, match="a sum of up to 16"):
-        spec_from_data(data)
-
-
-def test_rows_are_split_first_where_each_core_holds_all_columns() -> None:
-    """Rows that are sums, of columns that take 16 kB."""
-    limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 16, num_cores=2)
-    summed = problem_of("summed")
-    assert splits_rows_first(summed, limits)
-    assert not splits_rows_first(summed, replace(limits, l2_bytes=1 << 13))
-    assert not splits_rows_first(problem_of("gathered"), limits)

@@ -34,8 +34,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
-from dietcode.workload.operators import CPU_ALONE, OPERATORS
-from dietcode.workload.row_sums import summands
+from dietcode.workload.operators import CPU_ALONE
 from dietcode.workload.spec import Spec
 
 SYNTHETIC = "synthetic: no device measured this"
@@ -145,7 +144,3 @@ def _refuse_block(spec: Spec) -> None:
     for node in spec.block.nodes.values():
         if node.operator in CPU_ALONE:
             raise SpecError("target", f"{given}; allowed for a block with {node.operator}: a CPU")
-        sums = [one for one in node.operands if len(summands(str(one), spec.block.nodes)) > 1]
-        if sums and OPERATORS[node.operator].is_product:
-            allowed = f"a product whose rows are the sum {sums[0]}: a CPU"
-            raise SpecError("target", f"{given}; allowed for {allowed}")

@@ -25,7 +25,7 @@ from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.loops import loops_of
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.cpu.products.space import allows, num_tasks, row_elements, splits_rows_first
+from dietcode.search_space.cpu.products.space import allows, num_tasks, row_elements
 from dietcode.search_space.partition import NumpyOps, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.passes import COSTLY
@@ -106,9 +106,8 @@ def count_products(
     _, rows, columns, depth = (
         np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
     )
-    rows_first = splits_rows_first(problem, limits)
     row_tiles, column_tiles = -(-rows // micro_kernel.rows), -(-columns // micro_kernel.columns)
-    grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, ops, rows_first)
+    grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, ops)
     tiles = row_tiles * column_tiles / tasks
     vectors = micro_kernel.columns // limits.lanes
     flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)

@@ -3,7 +3,6 @@
     column tensors that are not constant are packed
     for task in parallel(P · CHUNKS):             # one rectangle of tiles each
       for block of rows that fits L2, column tile, row tile:
-        before the first column tile: rows that are sums are added up
         accumulators[name, row, columns] = 0              # registers
         for loop: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
         functions of the accumulators and of other tensors; outputs
@@ -17,7 +16,6 @@ the steps of a recurrence: what is in a core's cache of a weight that does not f
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -30,13 +28,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import emit_packing
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.panels import PanelMemory
-from dietcode.search_space.cpu.products.row_sums import row_sums, summed_rows
-from dietcode.search_space.cpu.products.space import (
-    num_tasks,
-    row_elements,
-    row_kernel,
-    splits_rows_first,
-)
+from dietcode.search_space.cpu.products.space import num_tasks, row_elements, row_kernel
 from dietcode.search_space.cpu.products.tile import Edge, ProductTile
 from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
@@ -118,9 +110,7 @@ def _task(tile: ProductTile, limits: Limits, core: Any, chunk: Chunk) -> None:
     _, rows, columns, _ = (as_int64(size) for size in problem.sizes(tile.memory.extents))
     row_tiles = bind(ceildiv(rows, micro_kernel.rows, ops))
     column_tiles = bind(ceildiv(columns, micro_kernel.columns, ops))
-    has_sums = bool(summed_rows(problem))
-    rows_first = splits_rows_first(problem, limits)
-    grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops, rows_first)
+    grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops)
     column_part = bind(tirx.truncmod(core, grid.column_parts))
     row_part = bind(tirx.truncdiv(core, grid.column_parts))
     first, last = part(row_tiles, row_part, grid.row_parts)
@@ -129,58 +119,31 @@ def _task(tile: ProductTile, limits: Limits, core: Any, chunk: Chunk) -> None:
     elements = as_int64(row_elements(problem, tile.memory.extents))
     in_l2 = row_tiles_in_l2(elements, micro_kernel.rows, limits.l2_bytes, ops)
     num_blocks = bind(ceildiv(height, in_l2, ops))
-    if has_sums:  # a chunk of a block's columns would add up all of its rows again
-        num_blocks = bind(tirx.max(num_blocks, tirx.min(height, chunk.count)))
     parity = bind(_parity(tile))
     blocks, chunk = chunk.cut((i64(0), num_blocks))
     chunk = chunk.turned(tirx.bitwise_and(parity + blocks[0], i64(1)) > i64(0))
     column_range = chunk.of(column_range)
     edge = Edge(rows, columns, bind(ceildiv(columns, tile.lanes, ops)))
-    with ExitStack() as scopes:
-        if has_sums:
-            most_rows = ops.where(height < in_l2, height, in_l2) * micro_kernel.rows
-            tile = replace(tile, sums=scopes.enter_context(row_sums(tile.memory, tile.lanes, most_rows)))
-        with T.serial(*blocks) as block, T.serial(*column_range) as step:
-            low, high = part(height, block, num_blocks)
-            backwards = tirx.bitwise_and(parity + block, i64(1)) > i64(0)
-            column_tile = bind(ops.where(backwards, column_range[0] + column_range[1] - 1 - step, step))
-            row_range = bind(first + low), bind(first + high)
-            _tiles(tile, edge, row_range, column_tile, step == column_range[0])
-
-
-def _tiles(
-    tile: ProductTile, edge: Edge, row_range: tuple[Any, Any], column_tile: Any, is_first: Any
-) -> None:
-    """Emit the tiles of one block of rows and one tile of columns.
-
-    Parameters
-    ----------
-    row_range : tuple of int64 expressions
-        In tiles.
-    is_first : expression
-        Whether these columns are the first of the block.
-    """
-    problem, micro_kernel, bind = tile.problem, tile.micro_kernel, TirOps().bind
     fits = _always_fits(problem, micro_kernel)
-    column, panel = bind(column_tile * micro_kernel.columns), bind(column_tile * tile.vectors)
-    if tile.sums is not None:
-        tile = replace(tile, sums=tile.sums.at(bind(row_range[0] * micro_kernel.rows)))
-    with T.serial(*row_range) as row_tile:
-        row = bind(row_tile * micro_kernel.rows)
-        with T.If(is_first), T.Then():
-            tile.prefetch_rows(row + micro_kernel.rows, edge.rows - 1)
-            tile.add_up_rows(row, edge.rows - 1)
-        if fits:
-            tile.emit(row, column, panel, None)
-        else:
-            whole = tirx.And(
-                row + micro_kernel.rows <= edge.rows, column + micro_kernel.columns <= edge.columns
-            )
-            with T.If(whole):
-                with T.Then():
-                    tile.emit(row, column, panel, None)
-                with T.Else():
-                    tile.emit(row, column, panel, edge)
+    with T.serial(*blocks) as block, T.serial(*column_range) as step:
+        low, high = part(height, block, num_blocks)
+        backwards = tirx.bitwise_and(parity + block, i64(1)) > i64(0)
+        column_tile = bind(ops.where(backwards, column_range[0] + column_range[1] - 1 - step, step))
+        column = bind(column_tile * micro_kernel.columns)
+        panel = bind(column_tile * tile.vectors)
+        with T.serial(bind(first + low), bind(first + high)) as row_tile:
+            row = bind(row_tile * micro_kernel.rows)
+            with T.If(step == column_range[0]), T.Then():
+                tile.prefetch_rows(row + micro_kernel.rows, rows - 1)
+            if fits:
+                tile.emit(row, column, panel, None)
+            else:
+                whole = tirx.And(row + micro_kernel.rows <= rows, column + micro_kernel.columns <= columns)
+                with T.If(whole):
+                    with T.Then():
+                        tile.emit(row, column, panel, None)
+                    with T.Else():
+                        tile.emit(row, column, panel, edge)
 
 
 def _parity(tile: ProductTile) -> Any:

@@ -11,7 +11,6 @@ from dietcode.search_space.cpu.products.loops import has_equal_parts, loops_of, 
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
-from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
 
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
@@ -40,24 +39,6 @@ def row_elements(problem: ProductProblem, extents: Mapping[str, Any]) -> Any:
     }
     num_wide = len(plan.outputs) + sum(map(problem.is_of_rows, plan.reads.values()))
     return sum(found.values()) + num_wide * problem.product(problem.columns, extents)
-
-
-def splits_rows_first(problem: ProductProblem, limits: Limits) -> bool:
-    """Return whether rows are split among cores before columns, where both are as even.
-
-    Columns first, each core reads its own part of the column tensors, and has it in its cache in the next
-    call. Rows that are sums are added up by each core that has columns of them: where all column tensors take
-    at most half of L2, each row has one core instead.
-    """
-    if not any(term.rows.added for term, _ in problem.plan.terms):
-        return False
-    extents = [problem.extents[index] for name in problem.column_tensors for index in problem.indices[name]]
-    if None in extents:
-        return False
-    elements = sum(
-        int(problem.product(problem.indices[name], problem.extents)) for name in problem.column_tensors
-    )
-    return 2 * _FLOAT_BYTES * elements <= limits.l2_bytes
 
 
 def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
@@ -128,23 +109,8 @@ def product_workspace_bytes(
             layout = problem.layout(tensor)
             panels = -(-int(problem.product(layout.columns, extents)) // limits.lanes)
             total += panels * limits.lanes * int(problem.product(layout.reduction, extents))
-    total += _sum_elements(problem, micro_kernel, limits, extents)
     total += sum(int(problem.product(problem.indices[name], extents)) for name in problem.halves.set_aside)
     later = 0
     if problem.rest is not None:
         later = row_workspace_bytes(problem.rest, row_kernel(micro_kernel, limits), limits, extents)
     return total * _FLOAT_BYTES + later
-
-
-def _sum_elements(
-    problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, extents: Mapping[str, int]
-) -> int:
-    """Return the elements of the sums of rows that all tasks keep at once."""
-    sums = {term.rows: term.reduction for term, _ in problem.plan.terms if term.rows.added}
-    if not sums:
-        return 0
-    tiles = -(-int(problem.product(problem.rows, extents)) // micro_kernel.rows)
-    elements = int(row_elements(problem, extents))
-    in_l2 = int(row_tiles_in_l2(elements, micro_kernel.rows, limits.l2_bytes, NumpyOps()))
-    depth = sum(int(problem.product(tuple(own), extents)) for own in sums.values())
-    return num_tasks(micro_kernel, limits) * min(tiles, in_l2) * micro_kernel.rows * depth

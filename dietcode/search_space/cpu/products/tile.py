@@ -13,7 +13,6 @@ from dietcode.search_space.access import ONE, size_of
 from dietcode.search_space.cpu.products.loops import ProductLoop, loops_of
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.panels import PanelMemory
-from dietcode.search_space.cpu.products.row_sums import RowSums
 from dietcode.search_space.cpu.rows.functions import pointwise
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.tir import (
@@ -58,8 +57,6 @@ class ProductTile:
     ----------
     packed : dict of str to Buffer
         The panels of each column tensor.
-    sums : RowSums, optional
-        Of the rows that are sums; set for each block of rows.
     """
 
     problem: ProductProblem
@@ -68,7 +65,6 @@ class ProductTile:
     packed: dict[str, Any]
     lanes: int
     num_registers: int
-    sums: RowSums | None = None
 
     @property
     def vectors(self) -> int:
@@ -119,7 +115,7 @@ class ProductTile:
         """
         memory, bind = self.memory, TirOps().bind
         reads = {term.rows: term.reduction for term, _ in self.problem.plan.terms}
-        for read, reduction in [(part, to) for rows, to in reads.items() for part in rows.parts]:
+        for read, reduction in reads.items():
             view, indices = memory.view(read), tuple(reduction)
             if view.stride(indices) != ONE:
                 continue  # rows that are not next to each other
@@ -128,18 +124,6 @@ class ProductTile:
                 begin = bind(memory.begin(read, bind(tirx.min(first + i, last))))
                 with T.serial(i64(0), tirx.truncdiv(extent + (_LINE - 1), i64(_LINE))) as line:
                     prefetch(memory.buffers[read.tensor], begin + line * _LINE, FROM_L2)
-
-    def add_up_rows(self, first: Any, last: Any) -> None:
-        """Add up the rows of a tile that are sums, those that there are.
-
-        Parameters
-        ----------
-        first, last : int64 expressions
-            The first row of the tile, and the last one that there is.
-        """
-        if self.sums is not None:
-            bind = TirOps().bind
-            self.sums.emit([bind(tirx.min(first + i, last)) for i in range(self.micro_kernel.rows)])
 
     def _prefetch(self, rows: list[Any], column: Any) -> None:
         """Prefetch the lines of each row that are read after the sums, and that are written.
@@ -182,7 +166,7 @@ class ProductTile:
         """Emit ``accumulators[name] += A[row, k] · B[k, gate, lanes]`` over the reduction, in order."""
         memory, lanes, bind = self.memory, self.lanes, TirOps().bind
         extent = memory.value(size_of(self.problem, loop.reduction))
-        starts = {read: [bind(self._row_begin(read, row)) for row in rows] for read in loop.targets}
+        starts = {read: [bind(memory.begin(read, row)) for row in rows] for read in loop.targets}
         gates = memory.num_gates(loop.columns)
         begins = [bind(panel * extent * (gates * lanes)) for panel in panels]
         packed = self.packed[loop.columns]
@@ -199,26 +183,13 @@ class ProductTile:
                 for v, begin in enumerate(begins)
             }
             for read, targets in loop.targets.items():
-                if read.added:
-                    buffer, offset = self._own_sums.buffer(read), k
-                else:
-                    buffer = memory.buffers[read.tensor]
-                    offset = memory.offset(memory.view(read), tuple(loop.reduction), k)
+                offset = memory.offset(memory.view(read), tuple(loop.reduction), k)
                 for i, start in enumerate(starts[read]):
-                    value = splat(load(buffer, [start + offset], 1), lanes)
+                    value = splat(load(memory.buffers[read.tensor], [start + offset], 1), lanes)
                     for gate, name in targets:  # several gates may be added to one sum
                         for v in range(self.vectors):
                             total = load(accumulators[name, i, v], [0], lanes) + value * vectors[gate, v]
                             store(accumulators[name, i, v], total, [0], lanes)
-
-    @property
-    def _own_sums(self) -> RowSums:
-        assert self.sums is not None  # where rows are sums
-        return self.sums
-
-    def _row_begin(self, read: Read, row: Any) -> Any:
-        """Return the offset of a row of a product, of the sums where it is one."""
-        return self._own_sums.begin(read, row) if read.added else self.memory.begin(read, row)
 
     def _finish(
         self, i: int, row: Any, column: Any, edge: Edge | None, accumulators: dict[tuple[str, int, int], Any]

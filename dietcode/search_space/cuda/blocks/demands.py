@@ -90,8 +90,6 @@ def _product_bytes(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> in
 
 
 def _no_product(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> str | None:
-    if any(term.rows.added for term, _ in problem.plan.terms):
-        return f"{micro_kernel.name}: rows that are sums; allowed in a product: rows of memory"
     if micro_kernel.unit == "mma" and (micro_kernel.splits, micro_kernel.tails) == (1, "local"):
         return no_tensor_product(problem, micro_kernel)
     if micro_kernel.threads % micro_kernel.k_tile:
