@@ -150,3 +150,14 @@ def test_equal_elements_keep_their_order() -> None:
     _, order = HOST["top"]([x], {"axis": -1, "num": None, "largest": False})
     np.testing.assert_array_equal(order, [[5, 0, 2, 1, 3, 4]])
     assert order.dtype == np.int64
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 130), (2, 600, 3), (3, 1, 999), (2, 0, 600)])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_running_results_over_axes_that_wide_ones_follow(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    functions = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}
+    for name, function in functions.items():
+        (found,) = HOST[name]([x], {"axis": 1})
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found, function(x, axis=1))

@@ -112,6 +112,17 @@ def _pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("avg_pool", x, count_pads=bool(n.attribute("count_include_pad", 0)), **options)
 
 
+@onnx_rule("LpPool")
+def _norm_pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return the norm of each window, from the mean of powers."""
+    n.refuse_others(ceil_mode=0)
+    x, window, p = n.tensor(0), n.attribute("kernel_shape"), n.attribute("p", 2)
+    options = window_options(m, n, x, window) | {"window": tuple(window), "ceil": False, "count_pads": True}
+    power = m.add("square", x) if p == 2 else m.add("pow", m.add("abs", x), float(p))
+    total = m.add("mul", m.add("avg_pool", power, **options), float(math.prod(window)))
+    return m.add("sqrt", total) if p == 2 else m.add("pow", total, 1.0 / p)
+
+
 @onnx_rule("GlobalAveragePool", name="mean")
 @onnx_rule("GlobalMaxPool", name="max")
 def _global(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:

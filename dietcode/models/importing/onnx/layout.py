@@ -15,7 +15,6 @@ from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
     OnnxResult,
-    is_far,
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
@@ -143,24 +142,6 @@ def _split(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         sizes = [each] * (count - 1)
         sizes.append(length - each * (count - 1))
     return parts(m, x, axis, sizes)
-
-
-@onnx_rule("Slice")
-def _slice(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x = n.tensor(0)
-    starts, stops = n.extents(1), n.extents(2)
-    axes = n.axes(3, m.rank(x)) or list(range(len(starts)))
-    steps = n.numbers(4, [1] * len(starts))
-    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-        length = m.type(x).shape[axis]
-        if step == -1 and is_far(stop) and (is_far(start) or start == Extent.of(-1)):
-            x = m.add("flip", x, axes=(axis,))
-            continue
-        if step < 1:
-            raise GraphError(f"a slice with step {step}; allowed: from 1, or -1 over a whole axis")
-        begin = Extent() if is_far(start) else m.bounded(start, length)
-        x = m.slice(x, axis, begin, length if is_far(stop) else m.bounded(stop, length), step)
-    return x
 
 
 @onnx_rule("Gather")

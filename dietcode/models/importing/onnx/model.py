@@ -22,6 +22,7 @@ from dietcode.models.importing.onnx import (  # noqa: F401 - their rules
     quantized,
     recurrent,
     sizes,
+    slices,
 )
 from dietcode.models.importing.onnx.context import (
     ONNX_RULES,
