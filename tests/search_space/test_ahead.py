@@ -70,7 +70,9 @@ def test_rows_ask_for_the_next_ones_and_for_what_a_later_pass_writes(rows: int) 
     problem = problem_of("softmax", {"k": 32})  # two lines, one step, nothing left over
     kernel = RowKernel(rows, 32)
     alone = 2 * (rows > 1)  # lines of a row that is left over, which knows no next one
-    assert asked_by(problem, kernel) == {"X": 2 * rows, "mask": 2 * rows, "Y": 2 * rows + alone}
+    expected = {"X": 2 * rows, "Y": 2 * rows + alone}  # the mask of a batch is that of all its queries
+    assert asked_by(problem, kernel) == expected
+    assert asked_by(problem, RowKernel(rows, 32, overlap=True)) == expected
 
 
 def test_outputs_that_are_written_past_the_caches_are_not_asked_for() -> None:

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import across_lanes, maximum, minimum, pointwise
-from dietcode.search_space.cpu.rows.group import Carried, Key, RowGroup, Span, rows_of
+from dietcode.search_space.cpu.rows.group import Key, LeftToNext, RowGroup, Span, rows_of
 from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
 from dietcode.search_space.pointwise import minus_infinity
@@ -132,7 +132,7 @@ class RowBody:
             self._leave()
 
     def _emit_overlapping(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
-        begins, known = Carried("int64"), Carried(DTYPE)
+        begins, known = LeftToNext("int64"), LeftToNext(DTYPE)
         early, *middle, late = self.schedule.passes
         # What the first pass of a group tells goes from one iteration to the next, as where its rows begin.
         head = RowGroup(rows_of(first, i64(0), height, last))

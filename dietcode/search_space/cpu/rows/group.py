@@ -57,7 +57,7 @@ class RowGroup:
     scratch: Any = field(default_factory=lambda: i64(0))
 
 
-class Carried:
+class LeftToNext:
     """Values that one iteration of a loop leaves to the next; LLVM keeps them in registers.
 
     Parameters
