@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import logging
 import os
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
 from dietcode.models.size_constants import no_constants_of_sizes
 from dietcode.models.sources import at, source_in
@@ -123,7 +124,7 @@ def _quiet() -> Iterator[None]:
         if name.split(".")[0] == "torch" and isinstance(one, logging.Logger)
     ]
     handlers = [handler for one in loggers for handler in one.handlers]
-    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+    with warnings.catch_warnings(), redirect_stderr(OthersStream(sys.stderr)):
         warnings.simplefilter("ignore")
         for handler in handlers:
             handler.addFilter(_drops)
@@ -135,7 +136,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _drops(record: logging.LogRecord) -> bool:
-    return False
+    return not is_own_thread()
 
 
 def _dimension_names(

@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
-_LOCK = threading.RLock()  # one export at a time: what is replaced is the whole process's
-_THREAD = threading.local()
-
-
-def _is_exporting() -> bool:
-    return getattr(_THREAD, "depth", 0) > 0
-
-
-def _here(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is another one in the thread that exports, and itself in all others."""
-
-    @wraps(own)
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        return (other if _is_exporting() else own)(*args, **kwargs)
-
-    return choose
-
-
-class _Validates:
-    """Whether distributions check their values, where they do not say so themselves: not in an export."""
-
-    def __init__(self, own: bool) -> None:
-        self.own = own
-
-    def __get__(self, instance: object, owner: type) -> bool:
-        return self.own and not _is_exporting()
+from dietcode.models.own_thread import HereAlone, alone, here
 
 
 def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
@@ -54,6 +27,7 @@ def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
 
 def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``torch.cdist`` without its choice by size, over 25 rows or not, which would bound the rows."""
+    import torch
 
     def compute(
         x1: Any,
@@ -62,7 +36,8 @@ def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
         compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
     ) -> Any:
         if compute_mode == "use_mm_for_euclid_dist_if_necessary":
-            compute_mode = "donot_use_mm_for_euclid_dist"
+            # Never by products; its Python is nothing that PyTorch traces within branches.
+            return torch.ops.aten.cdist(x1, x2, p, 2)
         return cdist(x1, x2, p, compute_mode)
 
     return compute
@@ -89,8 +64,7 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
 def replaced(module: Any) -> Iterator[None]:
     """Let layers of a module do what can be exported, for as long as this lasts, in this thread.
 
-    Other threads call PyTorch's own functions meanwhile, or wait where they export too. The fast path of
-    attention, which changes no result, is off for all.
+    Other threads call PyTorch's own functions meanwhile, or wait where they export too.
     """
     import torch
     from torch.nn.modules import transformer
@@ -99,19 +73,18 @@ def replaced(module: Any) -> Iterator[None]:
 
     distribution: Any = torch.distributions.Distribution
     functions: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (torch._VF, "_pack_padded_sequence", lambda own: _here(own, pack)),
-        (torch._VF, "_pad_packed_sequence", lambda own: _here(own, pad)),
-        (torch.nn.functional, "affine_grid", lambda own: _here(own, _affine_grid)),
-        (torch, "cdist", lambda own: _here(own, _distances(own))),
+        (torch._VF, "_pack_padded_sequence", lambda own: here(pack, own)),
+        (torch._VF, "_pad_packed_sequence", lambda own: here(pad, own)),
+        (torch.nn.functional, "affine_grid", lambda own: here(_affine_grid, own)),
+        (torch.backends.mha, "get_fastpath_enabled", lambda own: here(_never, own)),
+        (torch, "cdist", lambda own: here(_distances(own), own)),
         # These look at values; without the second, a mask is applied as it is.
-        (distribution, "_validate_args", _Validates),
-        (transformer, "_detect_is_causal_mask", lambda own: _here(own, _is_causal)),
+        (distribution, "_validate_args", lambda own: HereAlone(False, own)),
+        (transformer, "_detect_is_causal_mask", lambda own: here(_is_causal, own)),
     ]
-    with _LOCK:
+    with alone():
         changed = []
-        fused = torch.backends.mha.get_fastpath_enabled()
         before = [(owner, name, getattr(owner, name)) for owner, name, _ in functions]
-        _THREAD.depth = getattr(_THREAD, "depth", 0) + 1
         try:
             for (owner, name, own), (_, _, make) in zip(before, functions, strict=True):
                 setattr(owner, name, make(own))
@@ -122,18 +95,19 @@ def replaced(module: Any) -> Iterator[None]:
                     other = _pooled_as_image(layer)
                 else:
                     continue
-                layer.forward = _here(layer.forward, other)
+                layer.forward = here(other, layer.forward)
                 changed.append(layer)
-            torch.backends.mha.set_fastpath_enabled(False)
             yield
         finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
             for layer in changed:
                 del layer.forward
             for owner, name, own in before:
                 setattr(owner, name, own)
-            _THREAD.depth -= 1
 
 
 def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
     return is_causal is True
+
+
+def _never() -> bool:
+    return False

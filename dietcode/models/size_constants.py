@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.own_thread import here
 from dietcode.models.sources import at, source_in
 
 
@@ -24,8 +25,8 @@ def no_constants_of_sizes() -> Iterator[None]:
     from torch.nn import functional
 
     guard, attention = SymNode.guard_float, functional.scaled_dot_product_attention
-    SymNode.guard_float = _refusing(guard)
-    functional.scaled_dot_product_attention = _scaled(attention)
+    SymNode.guard_float = here(_refusing(guard), guard)
+    functional.scaled_dot_product_attention = here(_scaled(attention), attention)
     try:
         yield
     finally:

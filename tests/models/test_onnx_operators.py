@@ -385,6 +385,26 @@ def test_sequences_the_other_way_round(axes: tuple[int, int]) -> None:
     assert_as_reference(model, calls, L=(2, 8))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+        {"kernel_shape": [2, 2], "strides": [2, 2], "dilations": [2, 1]},
+    ],
+)
+def test_positions_of_the_largest(options: dict[str, Any]) -> None:
+    model = model_of_nodes(
+        [node("MaxPool", ["x"], ["y", "at"], **options)], {"x": ("float32", IMAGE)}, ["y", "at"]
+    )
+    model.graph.output[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert_as_reference(model, [{"x": floats(k, 4, 9, 8)} for k in (1, 5)], L=(1, 8))
+
+
+def test_what_is_small_shrinks_to_nothing() -> None:
+    model = model_of_nodes([node("Shrink", ["x"], ["y"], lambd=0.4, bias=0.1)], {"x": ("float32", X)}, ["y"])
+    assert_as_reference(model, [{"x": floats(k, 4)} for k in (1, 5)], L=(1, 8))
+
+
 def test_every_rule_is_tried_here() -> None:
     """In a case of its own, in one of the functions above, or beside branches and loops."""
     files = (Path(__file__), *map(Path(__file__).with_name, ("test_onnx_flow.py", "test_onnx_quantized.py")))

@@ -61,7 +61,10 @@ TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2
         ([node("Pad", ["x", "cut"], ["y"], mode="edge")], "Pad: padding that takes elements away"),
         ([node("Squeeze", ["x"], ["y"])], "without axes, any of which may be 1"),
         ([node("Slice", ["x", "two", "two", "", "still"], ["y"])], r"step 0; allowed: any other"),
-        ([node("MaxPool", ["w"], ["y", "at"], kernel_shape=[1])], "MaxPool with one result"),
+        (
+            [node("MaxPool", ["w"], ["y", "at"], kernel_shape=[1], ceil_mode=1)],
+            "with ceil_mode 1; allowed: 0",
+        ),
         ([node("Resize", ["w", "", "half"], ["y"], axes=[1])], "allowed: nearest, linear and cubic"),
         (
             [node("ConvTranspose", ["w", "w"], ["y"], auto_pad="SAME_UPPER")],

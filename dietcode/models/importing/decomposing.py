@@ -10,13 +10,15 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dietcode.models.own_thread import alone
+
 _BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
 _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 
 
 def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
     """Return ``program.run_decompositions(table)``, sooner."""
-    with contextlib.ExitStack() as stack:
+    with alone(), contextlib.ExitStack() as stack:
         keys = [_key_of(device) for device in _device_types(program) | {"cpu", "meta"}]  # meta: shapes alone
         if None not in keys:
             stack.enter_context(_keys_alone(keys))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from dietcode.graph.extent import ONE, Extent, floor_divide
@@ -48,6 +51,42 @@ def _largest(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Impo
     """Return the largest elements; a node that reads their positions finds none."""
     found = _pooled(m, "max_pool", a, rank)
     return (found, None) if isinstance(fake, tuple | list) else found
+
+
+def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> str:
+    """Return where in a tensor the first largest element of each window is, all its axes as one.
+
+    Parameters
+    ----------
+    b : GraphBuilder
+    x : str
+        ``[n, c, spatial…]``.
+    found : str
+        What ``max_pool`` gives.
+    **options
+        Its attributes.
+    """
+    if options["ceil"]:
+        raise GraphError("positions of the largest elements with ceil_mode 1; allowed: 0")
+    type_, outer = b.type(x), ((0, 0), (0, 0))
+    count = reduce(lambda one, other: one * other, type_.shape, ONE)
+    places = b.reshape(b.add("arange", stop=count), type_.shape)
+    wide = b.add("pad", x, pads=(*outer, *options["pads"]), value=-math.inf)
+    places = b.add("pad", places, pads=(*outer, *options["pads"]), value=-1)
+    best = at = ""
+    for offsets in itertools.product(*map(range, options["window"])):
+        value, place = wide, places
+        for number, offset in enumerate(offsets):
+            first, stride = offset * options["dilation"][number], options["strides"][number]
+            stop = (b.type(found).shape[2 + number] - 1) * stride + first + 1
+            value, place = (b.slice(one, 2 + number, first, stop, stride) for one in (value, place))
+        if not best:
+            best, at = value, place
+            continue
+        more = b.add("less", best, value)
+        at = b.add("where", more, place, at, dtype="int64")
+        best = b.add("maximum", best, value)
+    return at
 
 
 def _mean(m: Importer, a: Mapping[str, Any], fake: Any, rank: int) -> Imported:

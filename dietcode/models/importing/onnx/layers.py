@@ -17,6 +17,7 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import Known
+from dietcode.models.importing.pooling import largest_positions
 from dietcode.models.importing.resampled import TransposedConvolution, transposed_convolution
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm, scaled
 
@@ -101,14 +102,13 @@ def _transposed(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("MaxPool", "AveragePool")
 def _pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    if n.is_read(1):
-        raise GraphError("positions of the largest elements; allowed: MaxPool with one result")
     n.refuse_others(storage_order=0)
     x, window = n.tensor(0), n.attribute("kernel_shape")
     options = window_options(m, n, x, window)
     options |= {"window": tuple(window), "ceil": bool(n.attribute("ceil_mode", 0))}
     if n.proto.op_type == "MaxPool":
-        return m.add("max_pool", x, **options)
+        found = m.add("max_pool", x, **options)
+        return [found, largest_positions(m, x, found, **options)] if n.is_read(1) else found
     return m.add("avg_pool", x, count_pads=bool(n.attribute("count_include_pad", 0)), **options)
 
 

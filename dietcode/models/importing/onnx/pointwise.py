@@ -248,3 +248,12 @@ def _cast(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("CastLike")
 def _cast_like(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return _cast_to(m, n.value(0), m.dtype(n.value(1)))
+
+
+@onnx_rule("Shrink")
+def _shrunk(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Bring elements nearer to 0 by a bias, and to 0 those whose distance is at most a limit."""
+    x, limit, bias = n.tensor(0), n.attribute("lambd", 0.5), n.attribute("bias", 0.0)
+    dtype = m.type(x).dtype
+    above = m.add("where", m.add("less", limit, x), m.add("sub", x, bias), 0.0, dtype=dtype)
+    return m.add("where", m.add("less", x, -limit), m.add("add", x, bias), above, dtype=dtype)
