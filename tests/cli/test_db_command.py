@@ -95,7 +95,7 @@ def test_what_is_not_there(inside: Inside, tmp_path: Path) -> None:
         inside("db", "backup", tmp_path / "b.db", "--data-dir", tmp_path), 2, "no such database", "--data-dir"
     )
     assert list(tmp_path.iterdir()) == []
-    said(inside("db", "backup", tmp_path / "b.db", "--database-url", "nonsense"), 1, "database URL")
+    said(inside("db", "backup", tmp_path / "b.db", "--database-url", "nonsense"), 2, "database URL")
 
 
 def test_prune_deletes_what_is_named(inside: Inside, data: Path) -> None:

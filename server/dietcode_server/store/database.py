@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from dietcode.errors import DietCodeError
+from dietcode.errors import DietCodeError, RequestError
 from dietcode.extras import what_to_install
 from dietcode_server.store import postgres
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a job's process, which looks at no schema, starts sooner wi
 
 BUSY_SECS = 10.0
 _RETRY_SECS = 0.02
+_BACKENDS = {"sqlite", "postgresql"}
 _MAX_REASON_CHARS = 200
 _UPGRADE_LOCK = 0x64696574  # "diet": any fixed number will do
 # What to do about it, by what SQLite or PostgreSQL says.
@@ -67,13 +68,17 @@ class Database:
 
     Raises
     ------
+    RequestError
+        `url` cannot be understood, or is of another kind of database.
     StoreError
-        `url` cannot be understood.
+        What connects to PostgreSQL is not installed.
     """
 
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
+            if parsed.get_backend_name() not in _BACKENDS:
+                raise ArgumentError(f"given {parsed.drivername}")
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
             args = {"timeout": BUSY_SECS} if self.is_sqlite else postgres.connect_args(parsed, BUSY_SECS)
             options: dict[str, Any] = {"connect_args": args, "pool_pre_ping": not self.is_sqlite}
@@ -82,7 +87,7 @@ class Database:
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             if isinstance(error, ImportError) and error.name == "psycopg":
                 raise StoreError(what_to_install("a PostgreSQL database", "postgres")) from error
-            raise StoreError(
+            raise RequestError(
                 f"database URL: {_one_line(error)}; allowed: sqlite:////absolute/path/dietcode.db, "
                 "or postgresql+psycopg://…"
             ) from error

@@ -21,7 +21,7 @@ from sqlalchemy import delete, insert, inspect, text
 from sqlalchemy.exc import IntegrityError
 from store_helpers import go, job_in, start, submit
 
-from dietcode.errors import DietCodeError
+from dietcode.errors import DietCodeError, RequestError
 from dietcode.protocol import JobState, Progress
 from dietcode_server.store import blobs, jobs
 from dietcode_server.store import database as database_module
@@ -279,15 +279,16 @@ def test_a_locked_database(database: Database, url: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("url", "parts"),
+    ("url", "kind", "parts"),
     [
-        ("nonsense", ("database URL", "sqlite:////absolute/path")),
-        ("oracle+nonsense://x", ("database URL", "postgresql+psycopg://")),
-        ("sqlite:////no/such/folder/dietcode.db", ("/no/such/folder/dietcode.db", "is its folder there")),
+        ("nonsense", RequestError, ("database URL", "sqlite:////absolute/path")),
+        ("oracle+nonsense://x", RequestError, ("database URL", "postgresql+psycopg://")),
+        ("mysql://x/y", RequestError, ("given mysql", "postgresql+psycopg://")),
+        ("sqlite:////no/such/folder/d.db", StoreError, ("/no/such/folder/d.db", "is its folder there")),
     ],
 )
-def test_no_database_there(url: str, parts: tuple[str, ...]) -> None:
-    with pytest.raises(StoreError) as caught:
+def test_no_database_there(url: str, kind: type[Exception], parts: tuple[str, ...]) -> None:
+    with pytest.raises(kind) as caught:
         Database(url).upgrade()
     check_line(caught.value, *parts)
 
