@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 _lock = threading.RLock()
@@ -36,6 +37,7 @@ is_own_thread._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def here(function: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
     """Return what calls a function in the thread that is within `alone`, and another in all others."""
 
+    @wraps(elsewhere)
     def either(*args: Any, **kwargs: Any) -> Any:
         return (function if is_own_thread() else elsewhere)(*args, **kwargs)
 
