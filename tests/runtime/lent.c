@@ -1,5 +1,4 @@
-/* A worker that has no core of its own gets its caller's, which waits for it, and one that was woken waits awake for a part of
- * its job's time; test_launcher.py compiles it. */
+/* A worker that has no core of its own gets its caller's, which waits for it; test_launcher.py compiles it. */
 #define _GNU_SOURCE
 #include "launcher.h"
 
@@ -123,30 +122,6 @@ static int is_cut(int64_t num_parts) {
   return counted == MAX_THREADS;
 }
 
-/* Both threads compute for so long. */
-static int compute(int task, Environment *environment, void *data) {
-  (void)task, (void)environment;
-  int64_t until = now_nsecs() + *(int64_t *)data;
-  for (int usecs = 0; is_caller && usecs < PATIENCE_USECS && !has_begun; usecs += 10) usleep(10);
-  has_begun = 1;
-  while (now_nsecs() < until) {}
-  return 0;
-}
-
-/* After a pause a worker that had a job of 0.4 ms waits for the next one awake, at least once in some hundred times. */
-enum { PAUSE_USECS = 2000, TRIES = 500, LOOK_NSECS = 40000 };
-static int waits_awake(void) {
-  int64_t nsecs = 400000;
-  for (int i = 0; i < TRIES; i++) {
-    usleep(PAUSE_USECS);
-    has_begun = 0;
-    if (launch(compute, &nsecs, 2) != 0) abort();
-    for (int64_t until = now_nsecs() + LOOK_NSECS; now_nsecs() < until;)
-      if (pool_is_awake()) return 1;
-  }
-  return 0;
-}
-
 int main(void) {
   is_caller = 1;
   num_cpus = cpus_of_this_thread();
@@ -158,10 +133,6 @@ int main(void) {
   }
   if (is_lent_early()) {
     fprintf(stderr, "the caller's CPU was lent to a worker that was not late\n");
-    return 1;
-  }
-  if (!waits_awake()) {
-    fprintf(stderr, "no worker waited awake after a job of its own that came after a pause\n");
     return 1;
   }
   if (!is_cut(MAX_THREADS) || !is_cut(4 * MAX_THREADS)) {

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPIN_NSECS = 50000, WAKES = 3, PATIENT = 4 };
+enum { SPIN_NSECS = 50000, WAKES = 3 };
 static const uint32_t CALLER_SLEEPS = 1u << 31;
 
 atomic_int num_cores;
@@ -70,39 +70,32 @@ static void unlock_and_wake(int count) {
   wake_nsecs += ((nsecs < MOST_SLOW * mean ? nsecs : MOST_SLOW * mean) - mean) / 8; /* the caller may lose its core in it */
 }
 
-/* Waits awake for a job until then, and returns whether one may be there. Waking a worker that sleeps takes tens of
- * microseconds, most of them the caller's. */
-static int wait_awake(uint32_t seen, int64_t until) {
-  int is_late = 0;
+/* Waits awake for a job, and returns since when there was none. Waking a worker that sleeps takes tens of microseconds, most
+ * of them the caller's; where the last job came sooner than that the next one may, too. Elsewhere no worker waits awake: it
+ * would take the core from the host program. */
+static int64_t wait_awake(uint32_t seen, int64_t since) {
+  int64_t gap = 0;
   atomic_fetch_add(&awake, 1);
-  while (!is_late && atomic_load(&generation) == seen) {
+  while (gap < SPIN_NSECS && atomic_load(&generation) == seen) {
     for (int i = 0; i < 32 && atomic_load(&generation) == seen; i++) pause_cpu();
-    is_late = now_nsecs() >= until;
+    gap = now_nsecs() - since;
     if (atomic_load(&generation) == seen) sched_yield();
   }
   atomic_fetch_sub(&awake, 1);
-  return !is_late;
-}
-
-/* How long a worker waits awake after a job: where that one came soon after the one before, the next may, too. After a
- * pause it is the first of several, perhaps, and a part of its own time is waited; longer would take the core from the host
- * program. */
-static int64_t patience(int64_t gap, int64_t job_nsecs) {
-  return gap < SPIN_NSECS || job_nsecs > PATIENT * SPIN_NSECS ? SPIN_NSECS : job_nsecs / PATIENT;
+  return gap;
 }
 
 static void *work(void *number) {
   int64_t idle_since = 0, gap = SPIN_NSECS; /* nanoseconds between the last two jobs */
-  int64_t awake_nsecs = 0;                  /* after the last one */
   pthread_mutex_lock(&lock);
   for (;;) {
     Job *job = next_job();
     if (!job) {
       uint32_t seen = atomic_load(&generation);
       if (!idle_since) idle_since = now_nsecs();
-      if (awake_nsecs > 0) {
+      if (gap < SPIN_NSECS) {
         pthread_mutex_unlock(&lock);
-        if (!wait_awake(seen, idle_since + awake_nsecs)) awake_nsecs = 0;
+        gap = wait_awake(seen, idle_since);
         pthread_mutex_lock(&lock);
       } else {
         sleeping++;
@@ -119,12 +112,10 @@ static void *work(void *number) {
     if (idle_since) gap = job->posted - idle_since;
     idle_since = 0;
     unlock_and_wake(next_job() ? 2 : 0);
-    int64_t began = now_nsecs();
     int part = 1 + ((int)(intptr_t)number - 1) % (job->num_threads - 1);
     run_tasks(job, part * (job->environment.num_task / job->num_threads));
     /* The caller may return as soon as the last one is off: from here on the job is an address and no more. */
     if (atomic_fetch_sub(&job->attached, 1) == (CALLER_SLEEPS | 1)) futex(&job->attached, FUTEX_WAKE, 1);
-    awake_nsecs = patience(gap, now_nsecs() - began);
     pthread_mutex_lock(&lock);
     works_on[(intptr_t)number - 1] = NULL;
     running--;
