@@ -127,13 +127,7 @@ def made(pairs: Sequence[Any]) -> Dictionary:
 def counted(items: Sequence[Any]) -> Dictionary:
     """Return ``Counter(items)``."""
     own = Dictionary([], [])
-    for key in items:
-        at = find(own.dict_keys, key)
-        if at < 0:
-            own.dict_keys.append(key)
-            own.dict_values.append(1)
-        else:
-            own.dict_values[at] = own.dict_values[at] + 1
+    count_more(own, items)
     return own
 
 
