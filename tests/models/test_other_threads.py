@@ -36,7 +36,14 @@ def _computed() -> list[Any]:
         validated = True
     sys.stderr.write("heard\n")
     flags = torch.tensor([torch.backends.mha.get_fastpath_enabled(), validated])
-    return [packed.data, *pad_packed_sequence(packed), F.affine_grid(theta, [1, 1, 2, 3], True), flags]
+    points = torch.arange(60.0).reshape(30, 2)
+    return [
+        packed.data,
+        *pad_packed_sequence(packed),
+        F.affine_grid(theta, [1, 1, 2, 3], True),
+        torch.cdist(points, points),
+        flags,
+    ]
 
 
 class Beside(torch.nn.Module):

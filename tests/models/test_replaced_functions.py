@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,44 +11,6 @@ import dietcode
 
 Dim, F = torch.export.Dim, torch.nn.functional
 N = Dim("N", min=1, max=20)
-
-
-class Beside(torch.nn.Module):
-    """What lets a thread of its own compute something while it is exported."""
-
-    def __init__(self, compute: Any) -> None:
-        super().__init__()
-        self.layer, self.compute = torch.nn.GRU(3, 4), compute
-
-    def forward(self, x: Any) -> Any:
-        """Return states, when the thread is done."""
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(self.compute).result()
-        return self.layer(x)
-
-
-def test_other_threads_call_functions_of_pytorch_during_an_export() -> None:
-    found: list[list[Any]] = []
-    layer = torch.nn.GRU(3, 4)
-    x, theta, lengths = torch.randn(4, 2, 3), torch.randn(2, 2, 3), torch.tensor([4, 1])
-
-    def compute() -> None:
-        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
-        states, last = layer(packed)
-        with pytest.raises(ValueError, match="scale"):
-            torch.distributions.Normal(0.0, -1.0)
-        grid = F.affine_grid(theta, [2, 3, 4, 5], align_corners=False)
-        found.append([packed.data, states.data, last, grid, torch.cdist(x, x)])
-
-    module = Beside(compute).eval()
-    compute()
-    before = torch.cdist, F.affine_grid, torch._VF._pack_padded_sequence
-    dietcode.export(module, (x,), dynamic_shapes=({0: N},))
-    assert (torch.cdist, F.affine_grid, torch._VF._pack_padded_sequence) == before
-    assert torch.distributions.Distribution._validate_args is True
-    assert len(found) == 2
-    for own, wanted in zip(*found, strict=True):
-        torch.testing.assert_close(own, wanted)
 
 
 class Transformer(torch.nn.Module):
