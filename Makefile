@@ -1,6 +1,7 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
-# make test   everything that checks the code; what a machine lacks is skipped with its reason
-# make test-long  the same with what is marked long or left out by sampled(keep=N), each store on both databases, more kills;
+# make test   a check of everything in minutes; what a machine lacks is skipped with its reason
+# make test-full  the same with what is marked thorough, and three times the cases of sampled(keep=N): what CI runs
+# make test-long  that with what is marked long or left out by sampled(keep=N), each store on both databases, more kills;
 #                cases of three parameters or more of tests/search_space cover every two values, not every combination
 # make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
 # make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes start here; where each compiles what it imports anew, all takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs-tables tables demo test test-long pytest durations lint docs pages evidence figures secrets clean
+.PHONY: docs-tables tables demo test test-full test-long pytest durations lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change. The one that comes with Python may be years
 # old, and then takes twice as long as today's.
@@ -50,13 +51,16 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 # Beside each other: mypy takes half a minute of one core. Many tests sleep, so that two cores have work for three.
-test: $(STAMP) $(LAUNCHER)
+test-full: $(STAMP) $(LAUNCHER)
 	$(MAKE) --no-print-directory -j2 lint pytest
+
+test: export DIETCODE_TEST_BRIEF = 1
+test: test-full
 
 test-long: export DIETCODE_TEST_LONG = 1
 test-long: export DIETCODE_TEST_KILLS = 8
 test-long: export DIETCODE_TEST_EXAMPLES = 2
-test-long: test
+test-long: test-full
 
 pytest: $(STAMP) $(LAUNCHER)
 	$(BIN)/python -m pytest -n 4 $(ARGS)

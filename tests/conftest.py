@@ -54,6 +54,7 @@ _GROUPS = {
     ),
 }
 _LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
+_BRIEF = bool(os.environ.get("DIETCODE_TEST_BRIEF"))  # as `make test` has it; without it, `make test-full`
 
 settings.register_profile("short", max_examples=30, deadline=None)
 settings.register_profile("long", max_examples=100, deadline=None)
@@ -112,7 +113,7 @@ def _recorded() -> dict[str, float]:
 
 
 def _sample(items: list[pytest.Item]) -> None:
-    """Of a test marked ``sampled(keep=N)`` leave all but N evenly spread cases to `make test-long`."""
+    """Of a test marked ``sampled(keep=N)`` leave all but N evenly spread cases, or N/3, to a longer run."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sampled") and not item.get_closest_marker("long"):
@@ -121,22 +122,30 @@ def _sample(items: list[pytest.Item]) -> None:
         marker = found[0].get_closest_marker("sampled")
         assert marker is not None
         keep = min(marker.kwargs["keep"], len(found))
+        if _BRIEF:
+            keep = -(-keep // 3)
         kept = {(2 * number + 1) * len(found) // (2 * keep) for number in range(keep)}
         for position, item in enumerate(found):
             if position not in kept:
                 item.add_marker(pytest.mark.long)
 
 
+def _is_left(item: pytest.Item) -> bool:
+    """Whether a longer run has it."""
+    return bool(item.get_closest_marker("long") or (_BRIEF and item.get_closest_marker("thorough")))
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long tests to `make test-long`; begin with the groups that take longest.
+    """Leave long tests to longer runs; begin with the groups that take longest.
 
     Else one process would be left with one of them at the end, and the others with nothing.
     """
     if not _LONG:
         _sample(items)
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        left = [item for item in items if _is_left(item)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not _is_left(item)]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item.path)))
     secs = _recorded()

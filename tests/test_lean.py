@@ -96,6 +96,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("look", [LOOKS["threads"], pytest.param(LOOKS["name"], marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "first", [LOOKS["module of it"], pytest.param(LOOKS["from"], marks=pytest.mark.long)]

@@ -208,6 +208,7 @@ def test_products(vendor: str, name: str) -> None:
             assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("vendor", ["numpy", "torch"])
 def test_a_library_that_writes_to_a_table(vendor: str) -> None:

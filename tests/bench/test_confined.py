@@ -26,6 +26,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confined, "_START_SECS", 200.0)
 
 
+@pytest.mark.thorough
 def test_records_of_a_confined_bench() -> None:
     found = list(confined_bench(built("rows"), "numpy", 2, 8.0, num_instances=3))
     assert sorted(record["shape_vars"]["M"] for record in found) == [1, 36, 70] or len(found) == 3

@@ -67,6 +67,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
+@pytest.mark.thorough
 @pytest.mark.long  # a kill is in test_gpu_run.py, these trials are in test_gpu_limits.py
 @needs_nvrtc
 @needs_emulated_driver
@@ -116,6 +117,7 @@ def test_trials_are_timed_once_and_the_best_again_through_a_kill(
     assert refused.stderr == f"{output}: of another pack or GPU; give another -o, or remove it\n"
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_a_wrong_trial_is_no_baseline(packed: tuple[Path, dict[str, str]]) -> None:
     """One that writes nothing, or something else, is on record as wrong and never the best."""

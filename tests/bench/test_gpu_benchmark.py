@@ -83,6 +83,7 @@ def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_what_was_packed_can_be_run(packed: Path) -> None:
     from lines import read_facts
@@ -99,6 +100,7 @@ def test_what_was_packed_can_be_run(packed: Path) -> None:
     assert blocks == sorted(blocks)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("script", ["measure.py", "compare.py"])
 def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> None:
@@ -119,6 +121,7 @@ def test_an_unknown_architecture_is_one_line(spec: Path, tmp_path: Path) -> None
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
     """At three instances: grids, arguments and workspace as the GPU's machine will give them."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -144,6 +147,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_packed_kernels_compute_in_half_precision(number: int, half_packed: Path) -> None:
@@ -221,6 +225,7 @@ def test_a_step_ends_with_what_it_began(tmp_path: Path) -> None:
             pytest.fail("it goes on")
 
 
+@pytest.mark.thorough
 def test_what_is_not_written_is_no_result(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def compared(results: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @needs_emulated_driver

@@ -133,6 +133,7 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)  # of the command's three runs the first alone may take ten minutes
 @needs_nvrtc
 @needs_emulated_driver

@@ -22,6 +22,7 @@ for dtype, most in ((torch.float32, 1e-4), (torch.float16, 2e-2), (torch.bfloat1
 """
 
 
+@pytest.mark.thorough
 def test_the_triton_kernel_computes_and_reads_nothing_outside_of_its_tensors() -> None:
     """At extents that are no multiples of a tile, of strided tensors, in each dtype, tuned and after that."""
     path = f"{Path(__file__).parent / 'interpreted'}:{ROOT / 'benchmarks' / 'gpu'}"

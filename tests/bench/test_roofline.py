@@ -89,6 +89,7 @@ def test_the_peak_is_more_than_a_product_of_numpy_reaches() -> None:
         peaks.append(roofline.read(2.0 * 512**3, 3 * 4 * 512**2).peak_gflops)
 
 
+@pytest.mark.thorough
 def test_a_roofline_below_what_was_reached_is_read_again(
     roofline: Roofline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_what_it_may_not_look_like(given: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -126,6 +126,7 @@ def test_no_text_of_a_library_gives_orders_to_a_terminal(
     assert tried > 60
 
 
+@pytest.mark.thorough
 def test_no_value_of_a_report_gives_more_than_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

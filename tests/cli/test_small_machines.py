@@ -32,6 +32,7 @@ def dietcode(
     )
 
 
+@pytest.mark.thorough
 def test_one_core_is_told_as_one() -> None:
     done = dietcode("targets", "--json", cores=1)
     assert done.returncode == 0, done
@@ -67,6 +68,7 @@ def test_a_library_of_more_cores_runs_on_one(tmp_path: Path) -> None:
     assert float(done.stdout) < 1e-3
 
 
+@pytest.mark.thorough
 def test_a_library_is_looked_at_and_loaded_without_a_home(tmp_path: Path) -> None:
     folder = copy_of("dense", tmp_path / "lib")
     done = dietcode("inspect", folder, "--json", HOME=READ_ONLY)

@@ -30,6 +30,7 @@ def publish(database: Database, folder: Path) -> str:
     return "tree"
 
 
+@pytest.mark.thorough
 def test_a_recursion_is_pulled_and_runs_with_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -328,6 +328,7 @@ def url(app: Gpus) -> Iterator[str]:
         thread.join(20)
 
 
+@pytest.mark.thorough
 def test_a_machine_without_a_gpu_pulls_it_and_says_so_when_it_loads(
     url: str, published: dict[str, Any], tmp_path: Path, inside: Callable[..., Any]
 ) -> None:

@@ -143,6 +143,7 @@ def words_of(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.thorough
 def test_no_password_is_in_an_environment_or_a_log(server: Container, worker: Container) -> None:
     for container in (server, worker):
         seen = [words_of(process.pid) for process in processes(container)]

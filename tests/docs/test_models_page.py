@@ -66,6 +66,7 @@ def test_every_operator_of_onnx_that_is_read_and_no_other() -> None:
     assert sorted(named) == sorted([*ONNX_RULES, *ONNX_FLOW])
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("page", [PAGE, ROOT / "README.md"])
 def test_the_export_that_is_shown_can_be_compiled(page: Path, tmp_path: Path) -> None:

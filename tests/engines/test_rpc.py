@@ -339,6 +339,7 @@ def test_a_server_takes_the_jobs_that_its_device_can_measure(
         assert server.wait(30.0) == 0, said()
 
 
+@pytest.mark.thorough
 def test_a_tracker_that_is_not_there() -> None:
     started = time.monotonic()
     with pytest.raises(TuningError, match=r"the RPC tracker at 127\.0\.0\.1:\d+ cannot be reached"):

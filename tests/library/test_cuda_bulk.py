@@ -155,6 +155,7 @@ def resident_code(resident: CudaMicroKernel) -> CudaCode:
     return compile_library(PROBLEM, [resident], 0, (), [CudaTarget(arch) for arch in ARCHS])
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 def test_a_persistent_grid_is_what_the_device_holds(
     resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path

@@ -70,6 +70,7 @@ def numbered(program: Any) -> str:
     return re.sub(r"(?<=[%(])[a-z]\w*", lambda name: str(numbers.get(name[0], name[0])), str(program.graph))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_one_pass_takes_apart_what_several_do(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.export.Dim("rows", min=4, max=50)

@@ -46,6 +46,7 @@ def hostile(path: Path, function: Any, *arguments: Any) -> Path:
     return path
 
 
+@pytest.mark.thorough
 @LANDLOCK
 def test_what_a_file_runs_reaches_nothing(tmp_path: Path) -> None:
     marker, secret = tmp_path / "was-here", tmp_path / "secret"
@@ -63,6 +64,7 @@ def test_what_a_file_runs_reaches_nothing(tmp_path: Path) -> None:
     assert graph.name == "m" and len(weights) == 2
 
 
+@pytest.mark.thorough
 @LANDLOCK
 def test_an_answer_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
@@ -105,6 +107,7 @@ def test_what_it_says_gives_no_orders_to_a_terminal(tmp_path: Path) -> None:
     assert len(str(raised.value)) <= 2000 and str(raised.value).isprintable()
 
 
+@pytest.mark.thorough
 @LANDLOCK
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="drivers of GPUs reserve more than there is")
 def test_a_small_file_takes_no_more_memory_and_disk_than_its_size_allows(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from graph_runs import imported, torch
 from kernel_runs import lowered, model_of
 
@@ -156,6 +157,7 @@ class Same(nn.Conv2d):
         return F.conv2d(F.pad(x, pads), self.weight, self.bias, self.stride)
 
 
+@pytest.mark.thorough
 def test_padding_that_follows_from_the_size() -> None:
     """As of the EfficientNets that came from TensorFlow."""
     height, width = Dim("H", min=3, max=21), Dim("W", min=3, max=21)

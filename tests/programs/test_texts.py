@@ -94,6 +94,7 @@ def test_numbers_have_a_point_where_the_locale_has_a_comma(
         locale.setlocale(locale.LC_NUMERIC, before)
 
 
+@pytest.mark.thorough
 def test_texts_of_many_pieces_take_no_more_than_they_have() -> None:
     program = _native(grown, [(3, ["a", "bc"]), (0, ["d"])])
     given: list[Any] = [(0, ["x"]), (40, ["a", "é", ""]), (20_000, ["abcdefgh", "ij"] * 200), (7, ["w"] * 3)]

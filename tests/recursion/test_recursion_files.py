@@ -33,6 +33,7 @@ other = 3
 """
 
 
+@pytest.mark.thorough
 def test_read(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("WIDTH = 5\n")
     file = tmp_path / "trees.py"

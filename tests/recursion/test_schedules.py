@@ -143,6 +143,7 @@ def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> An
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fastest", [*(pytest.param(k, marks=pytest.mark.long) for k in range(2)), 2])
 def test_the_fastest_is_kept(
     fastest: int, compiled: Any, inside: Any, monkeypatch: pytest.MonkeyPatch
@@ -175,6 +176,7 @@ def test_the_fastest_is_kept(
     np.testing.assert_allclose(found, right.numpy(), rtol=0, atol=5e-6)
 
 
+@pytest.mark.thorough
 def test_structures_at_the_limits(compiled: Any) -> None:
     """Without nodes, of one, 10 000 levels high, a node of 40 parents; and memory as the manifest states."""
     bundle, done, recursion = compiled("--samples", "chains")

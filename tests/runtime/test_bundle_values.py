@@ -90,6 +90,7 @@ def call_program(program: Any) -> None:
     program([hand_programs.leaf(3), [hand_programs.leaf(1)]], errors="return")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("make", "file", "call"),
     [

@@ -304,6 +304,7 @@ def test_tensors_without_memory_are_left_to_python() -> None:
     assert (f(x) == 37).all()
 
 
+@pytest.mark.thorough
 def test_a_pytorch_without_the_exchange_interface_goes_the_way_in_python() -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     script = """

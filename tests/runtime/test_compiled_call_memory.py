@@ -61,6 +61,7 @@ def short(what: Any, *tensors: Any, **named: Any) -> Any:
     return what.compiled.attempt(tensors, named)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_nothing_is_kept_of_a_call(kind: str) -> None:
@@ -163,6 +164,7 @@ def test_many_threads_and_shapes_that_are_forgotten(monkeypatch: pytest.MonkeyPa
     assert len(library._shapes) <= 3 and len(library._compiled_shapes) <= 12
 
 
+@pytest.mark.thorough
 def test_all_ways_of_a_call_under_a_sanitizer(tmp_path: Path) -> None:
     """No byte is read or written beside those of the call's own memory, whatever NumPy's tensors are."""
     made, env = sanitized_library(tmp_path, CALL_SOURCES, "compiled_call.abi3.so")

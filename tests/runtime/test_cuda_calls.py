@@ -201,6 +201,7 @@ def test_wrong_outputs_are_refused(
     assert not emulated
 
 
+@pytest.mark.thorough
 def test_no_value_of_a_manifest_gives_more_than_one_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_worker_without_a_core_gets_the_caller_s(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_loops_over_structures_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
@@ -175,6 +176,7 @@ assert len(tasks()) == 2 and all(os.sched_getaffinity(task) == {{core}} for task
     python(script, built("rows"), env=QUIET)
 
 
+@pytest.mark.thorough
 def test_torch_tensors_are_computed_by_pytorchs_team() -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     script = f"""{WATCH}

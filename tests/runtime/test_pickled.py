@@ -44,6 +44,7 @@ def _called_with(library: Any, packed: Any, x: Any) -> tuple[Any, bool]:
     return library(x, packed), packed.data.ctypes.data % 64 == 0
 
 
+@pytest.mark.thorough
 def test_a_packed_constant_travels_after_calls_too(folder: Path) -> None:
     """A call keeps the runtime's tensor with it, which has no pickle."""
     library: Any = dietcode.load(folder, num_threads=1)

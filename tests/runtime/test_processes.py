@@ -54,6 +54,7 @@ assert tvm.target.Target("llvm").kind.name == "llvm"
     python(script, built("rows"), built("rows"))
 
 
+@pytest.mark.thorough
 def test_torch_imported_before_or_after_a_library() -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     for order in ("import torch, dietcode", "import dietcode\ndietcode.load(sys.argv[1])\nimport torch"):

@@ -154,6 +154,7 @@ def test_compiled_for_all_shapes_at_once(nets: tuple[Any, Any]) -> None:
         assert close(tuned(x), plain(x))
 
 
+@pytest.mark.thorough
 def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
     tuned, plain = nets
     rows = torch.export.Dim("rows", min=1, max=700)

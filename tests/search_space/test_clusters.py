@@ -61,6 +61,7 @@ def test_rows_of_any_number(m: int, dtype: str) -> None:
     dense(dtype).check({"m": m, "n": 72, "k": 200}, orders=ORDERS)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("most_blocks", [2, 6, 1000])
 def test_persistent_grids_of_any_size(most_blocks: int) -> None:
@@ -68,6 +69,7 @@ def test_persistent_grids_of_any_size(most_blocks: int) -> None:
     dense().check({"m": 330, "n": 72, "k": 200}, orders=ORDERS, most_blocks=most_blocks)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("einsum", "fixed"),
@@ -123,6 +125,7 @@ def test_grids_are_whole_clusters() -> None:
         assert call_shape(problem, tile, extents).demand.blocks == blocks
 
 
+@pytest.mark.thorough
 def test_other_architectures_get_a_twin_of_the_same_grid() -> None:
     problem = half("mk,nk->mn", {"n": 72})
     twins = Emulated(problem, TILES, AMPERE)

@@ -89,6 +89,7 @@ def test_samples_follow_the_hardwares_seeds(found: list[CudaSeed]) -> None:
         assert all(distance(seed.micro_kernel, other.micro_kernel) > 2 for other in found[:number])
 
 
+@pytest.mark.thorough
 def test_what_was_decided_computes(found: list[CudaSeed]) -> None:
     """Tiles of any divisors: our generator's code of them against float64."""
     tiles = [seed.micro_kernel for seed in found if seed.source == "metaschedule"]

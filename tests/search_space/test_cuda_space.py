@@ -194,6 +194,7 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
             assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (arch, tile.name, estimate)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])

@@ -35,6 +35,7 @@ DENSE = half("mk,nk->mn", {"n": 2304, "k": 768}, "float16")
 VALUES = half("bmk,bkn->bmn", {"n": 64}, "bfloat16")
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(("problem", "kind"), [(DENSE, "F32"), (VALUES, "F32.BF16")])
 def test_seeds_multiply_by_warpgroups(problem: Problem, kind: str, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def twins() -> Emulated:
     return Emulated(half("mk,nk->mn", {"n": 72}), TILES, AMPERE)
 
 
+@pytest.mark.thorough
 def test_other_architectures_get_a_twin_under_the_same_names() -> None:
     assert "wgmma." not in twins().text
     assert "mma.sync" in twins().text

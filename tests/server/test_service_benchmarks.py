@@ -29,6 +29,7 @@ def test_load(tmp_path: Path) -> None:
     assert 30 << 20 < found["server_rss_bytes"]["peak"] < 300 << 20
 
 
+@pytest.mark.thorough
 def test_filled(tmp_path: Path) -> None:
     from benchmarks.service import filled
 

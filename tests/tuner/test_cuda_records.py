@@ -147,6 +147,7 @@ def test_records_of_others_are_refused() -> None:
         make_library(spec_of(), known=others, allow_synthetic=True)
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) -> None:
     files, report = made(spec_of(), made_records(), ("sm_90a", "sm_80"))

@@ -200,6 +200,7 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
     assert second.result.report["rounds"][-1]["message"].endswith("the trials of the budget are used up")
 
 
+@pytest.mark.thorough
 def test_leaders_are_timed_in_every_alignment_class_and_all_of_them_are_verified(
     patch: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +278,7 @@ def test_of_several_devices_one_has_to_be_named(
         (kept / "records" / ("f" * 16) / path.name).unlink()
 
 
+@pytest.mark.thorough
 def test_a_library_is_selected_again_without_measuring(
     runs: tuple[Run, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_driver: None
 ) -> None:
@@ -352,6 +354,7 @@ def test_what_no_device_measures_is_refused_before_it_is_measured(
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
+@pytest.mark.thorough
 def test_what_fails_is_on_record_and_costs_itself(
     patch: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

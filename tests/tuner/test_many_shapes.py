@@ -66,6 +66,7 @@ def test_batch_and_length(tuned: Any, tmp_path: Path) -> None:
     check(tmp_path / "lib", spec, {"B": 1, "T": 1}, {"B": 3, "T": 131}, {"B": 2, "T": 77}, {"B": 1, "T": 500})
 
 
+@pytest.mark.thorough
 def test_a_reduction_that_is_a_dimension_of_the_output_too(tuned: Any, tmp_path: Path) -> None:
     ranges = {"T": {"min": 1, "max": 256}}
     spec = make_spec(**{**FREE, **BMM}, shape_vars=ranges, dims={"b": 3, "m": "T", "n": 40, "k": "T"})
@@ -83,6 +84,7 @@ def test_joint_tuples(tuned: Any, tmp_path: Path) -> None:
     check(tmp_path / "lib", spec, *listed, {"I": 800, "H": 2400}, {"I": 1, "H": 1}, {"I": 301, "H": 77})
 
 
+@pytest.mark.thorough
 def test_a_log_of_whole_shapes(tuned: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with (tmp_path / "log.jsonl").open("w") as log:
@@ -100,6 +102,7 @@ def test_a_log_of_whole_shapes(tuned: Any, tmp_path: Path) -> None:
     check(tmp_path / "lib", spec, frequent, {"B": 32, "T": 3}, {"B": 1, "T": 601}, {"B": 5, "T": 100})
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("ranges", "dims", "shapes"),

@@ -15,6 +15,7 @@ BOUND_MIB = 512
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape_vars", "dims"),
     [

@@ -19,6 +19,7 @@ from dietcode.tuner.reselect import reselect
 from dietcode.workload.parse import spec_of
 
 
+@pytest.mark.thorough
 def test_the_same_objective_gives_the_same_bytes(tuned: Any, tuned_first: Any, tmp_path: Path) -> None:
     _, first = tuned_first()
     failing = first.report["micro_kernels"][0]["micro_kernel"]

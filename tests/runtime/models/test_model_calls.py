@@ -163,6 +163,7 @@ def test_memory_of_a_model_is_aligned_and_as_large_as_asked_for() -> None:
     assert memory.generation == 1
 
 
+@pytest.mark.thorough
 def test_a_call_keeps_none_of_the_callers_arrays() -> None:
     model = model_of(scaled_sum())
     x = rows(2, 64)

@@ -147,6 +147,7 @@ def test_refusals(tmp_path: Path) -> None:
         model_of(none, {"w": np.zeros(1, np.float32)}).torch_module()
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     module = _module(tmp_path, scaled_sum())
     name = module.extra_repr()

@@ -241,6 +241,7 @@ def test_descriptions_with_other_numbers(tmp_path: Path) -> None:
     assert outcomes.count("ran") > 10
 
 
+@pytest.mark.thorough
 def test_random_programs_under_a_sanitizer(tmp_path: Path) -> None:
     """No byte beside the machine's own is read or written, and all of it is given back."""
     made, env = sanitized_library(tmp_path, LOOP_SOURCES, "loops.so")

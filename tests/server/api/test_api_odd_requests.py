@@ -83,6 +83,7 @@ def test_a_target_may_name_this_server(port: int, scheme: bytes) -> None:
         assert found.startswith(b"HTTP/1.1 " + status), found
 
 
+@pytest.mark.thorough
 def test_what_is_no_request_leaves_few_lines(tmp_path: Path) -> None:
     """Anybody may send it, without a token."""
     with serving(tmp_path, "--no-jobs") as (url, process):
@@ -182,6 +183,7 @@ def test_odd_bytes_in_a_path_or_a_query_find_nothing(closed, path: str) -> None:
     assert answer.status_code in (404, 422), answer.text
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_cancelled_and_resumed_for_ever_is_given_up(closed, monkeypatch) -> None:
     from dietcode_server.store import jobs
 

@@ -293,6 +293,7 @@ def _read(lines: Iterator[str], num: int) -> list[JobEvent]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_client_that_leaves_leaves_nothing_behind(tmp_path):
     with serving(tmp_path) as (url, process), database_in(tmp_path) as database:
         job_id = add_job(database)
@@ -387,6 +388,7 @@ def test_what_a_proxy_would_forward_is_believed_from_nobody(tmp_path: Path) -> N
         assert statuses == [401, 401, 401, 429, 429]
 
 
+@pytest.mark.thorough
 def test_the_database_may_lie_elsewhere(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'other.db'}"
     with serving(tmp_path / "data", "--no-jobs", "--database-url", url):

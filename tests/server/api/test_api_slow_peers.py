@@ -113,6 +113,7 @@ def test_an_answer_that_nobody_takes(port: int, peer: socket.socket) -> None:
     assert len(read_all(peer)) < manifest["files"]["library.so"]["bytes"]
 
 
+@pytest.mark.thorough
 def test_who_is_not_slow_is_served_for_longer(peer: socket.socket) -> None:
     """Requests on one connection, together longer than the limit; each is answered."""
     for _ in range(6):

@@ -51,6 +51,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage()
 
 
+@pytest.mark.thorough
 def test_rows_lie_at_the_positions_of_their_instances(stage: Stage) -> None:
     found = stage.run()
     instances = json.loads(library_bytes("rows")["report.json"])["instances"]
@@ -91,6 +92,7 @@ def test_a_library_that_does_not_load_fails_no_job(stage: Stage) -> None:
     assert "the comparison ended early: the library" in stage.said and "dietcode-built" not in stage.said
 
 
+@pytest.mark.thorough
 def test_what_was_measured_before_a_crash_stands(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     real = comparing.confined_bench
 

@@ -52,6 +52,7 @@ def messages(server: Server, job_id: str) -> list[tuple[str, str]]:
         return [(str(event.state), event.message) for event in events if event.kind == "state"]
 
 
+@pytest.mark.thorough
 @only_sqlite
 def test_a_job_whose_worker_dies_begins_again_until_its_attempts_are_used_up(
     servers: Callable[..., Server],
@@ -91,6 +92,7 @@ def test_a_cancel_at_one_server_ends_a_worker_of_another(servers: Callable[..., 
     assert gone(processes, 5.0 - (time.monotonic() - began))
 
 
+@pytest.mark.thorough
 @only_postgresql
 def test_a_server_that_stands_still_loses_its_job_to_another(
     servers: Callable[..., Server], monkeypatch: pytest.MonkeyPatch

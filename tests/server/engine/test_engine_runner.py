@@ -95,6 +95,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 @pytest.mark.parametrize("who", ["itself", "another"])

@@ -83,6 +83,7 @@ def test_models_share_their_parts(database: Database, tuning: FakeTuning, tmp_pa
     assert [part.library.version for part in job.parts if part.library] == [2, 2]
 
 
+@pytest.mark.thorough
 def test_a_part_that_fails_names_itself(database: Database, tuning: FakeTuning, tmp_path: Path) -> None:
     job_id = submit_model(database)
     tuning.fails = lambda number: number == 1

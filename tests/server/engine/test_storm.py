@@ -31,6 +31,7 @@ def storm(
     made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.timeout(120 + 10 * max(KILLS.values()))
 def test_nothing_is_lost_or_repeated(storm: Storm, kind: str) -> None:

@@ -111,6 +111,7 @@ def test_a_process_is_started_for_each_job_and_none_in_vain(
     assert cluster.starts("one", "two", *alone) == sorted(ids)
 
 
+@pytest.mark.thorough
 def test_a_job_of_a_worker_that_is_killed_goes_on_at_another(cluster: Cluster) -> None:
     (one,) = cluster.workers("one")
     job_id = cluster.submit("slow")

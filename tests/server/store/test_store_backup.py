@@ -78,6 +78,7 @@ def test_what_comes_back_is_what_was_there(
     assert facts(database) == was
 
 
+@pytest.mark.thorough
 def test_a_backup_while_others_write_is_of_one_moment(database: Database, tmp_path: Path) -> None:
     job_id, stop = job_in(database, JobState.RUNNING), threading.Event()
     store = SqlRecords(database, WORKLOAD, DEVICE, spec={}, job_id=job_id)

@@ -131,6 +131,7 @@ def test_an_older_schema_is_refused_where_nothing_upgrades_it(database: Database
     database.check_head()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 def test_upgrades_from_two_processes_at_once(new_url: Callable[[], str], kind: str) -> None:
     urls = [new_url() for _ in range(8 if kind == "sqlite" else 3)]
@@ -238,6 +239,7 @@ def numbers(database: Database, job_id: str) -> list[int]:
         return [event.seq for event in job_events.events_after(session, job_id, 0, limit=10_000)]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 def test_events_from_two_processes_have_no_gaps(database: Database, url: str) -> None:
     job_id = job_in(database, JobState.RUNNING)
