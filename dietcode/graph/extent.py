@@ -40,7 +40,15 @@ class Atom:
     first: Extent
     second: Extent
 
+    def __hash__(self) -> int:
+        return hash(self._text)
+
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        """Its text, by which factors are sorted: of nested ones each is written once."""
         if self.function in ("min", "max"):
             return f"{self.function}({self.first}, {self.second})"
         return f"(({self.first}){self.function}({self.second}))"

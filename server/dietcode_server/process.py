@@ -51,12 +51,18 @@ class Crew:
             self.announcer.stop()
 
 
-def unconfined(settings: Settings) -> tuple[str, ...]:
-    """Return what jobs that run here are not confined from, a line each."""
-    return (*possible().missing(), *_readable(settings)) if settings.jobs else ()
+def unconfined(settings: Settings, *, with_paths: bool = True) -> tuple[str, ...]:
+    """Return what jobs that run here are not confined from, a line each.
+
+    Parameters
+    ----------
+    with_paths : bool
+        False for strangers, whom the server's folders do not concern.
+    """
+    return (*possible().missing(), *_readable(settings, with_paths)) if settings.jobs else ()
 
 
-def _readable(settings: Settings) -> list[str]:
+def _readable(settings: Settings, with_paths: bool = True) -> list[str]:
     """Return a line for each secret of the settings that lies where all that builds may read."""
     secrets = {
         "the data folder": settings.data_dir,
@@ -68,10 +74,10 @@ def _readable(settings: Settings) -> list[str]:
         if path is not None:
             holding = [folder for folder in readable_folders() if path.resolve().is_relative_to(folder)]
             if holding:
-                found.append(
-                    f"{name}, {path}, lies below {holding[0]}, which what builds and measures may read: "
-                    "it belongs elsewhere"
+                where = (
+                    f"{name}, {path}, lies below {holding[0]}" if with_paths else f"{name} lies in a folder"
                 )
+                found.append(f"{where}, which what builds and measures may read: it belongs elsewhere")
     return found
 
 

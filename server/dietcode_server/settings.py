@@ -99,7 +99,7 @@ class Settings(BaseSettings):
     max_bytes_per_owner: int = Field(
         4 << 30,
         ge=1,
-        description="Most bytes of one owner's specs and libraries together; an admin has no such limit.",
+        description="Most bytes of one owner's specs, graphs and libraries; an admin has no such limit.",
     )
     max_streams_per_owner: int = Field(
         100,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -183,3 +185,26 @@ def test_no_text_grows_without_end() -> None:
     with pytest.raises(ValueError, match="256 quotients"):
         for _ in range(60):
             extent = floor_divide(extent + 1, Extent.of(2)) * 5 + floor_divide(extent + 1, Extent.of(3))
+
+
+def _calls_to_read(depth: int) -> int:
+    """Calls of Python's functions while quotients of quotients are read, so many within each other."""
+    text = "(" * depth + "L" + "+M)//2" * depth
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        parse_extent(text)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_nested_quotients_take_time_in_proportion_to_their_text() -> None:
+    """A graph of a stranger may hold thousands of such texts: each inner one is written and hashed once."""
+    assert _calls_to_read(56) < 3 * _calls_to_read(28)

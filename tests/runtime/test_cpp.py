@@ -18,7 +18,7 @@ from small_libraries import ROOT, SPECS, built
 from dietcode.errors import RequestError
 from dietcode.library.c_header import c_header
 from dietcode.runtime.compile_launcher import SOURCES
-from dietcode.runtime.manifest import read_manifest
+from dietcode.runtime.manifest import MANIFEST, pretty_json, read_manifest
 
 NAME = "small-dense"
 
@@ -143,7 +143,14 @@ def test_programs_say_how_many_parts_loops_have(program: Path, folder: Path, tmp
     ):
         subprocess.run(command, check=True, cwd=tmp_path)
     right = {str(manifest["num_parts"]), "0"}  # of what computes, and of what packs
-    for words in ([program, folder, launcher, "16", "33"], [in_c, folder / "library.so", launcher, "33"]):
+    named = shutil.copytree(folder, tmp_path / "named")  # a shape variable may have that name
+    named_so = manifest | {"binding": {"num_parts": {}, **manifest["binding"]}}
+    (named / MANIFEST).write_bytes(pretty_json(named_so))
+    for words in (
+        [program, folder, launcher, "16", "33"],
+        [program, named, launcher, "16", "33"],
+        [in_c, folder / "library.so", launcher, "33"],
+    ):
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         assert set(done.stderr.split()) == right, (words, done.stderr)
 

@@ -74,7 +74,8 @@ class Library {
   /* Parts that threads share out of a loop, as the manifest has them; 0 where it does not say. */
   static std::int64_t num_parts_of(const std::string& manifest) {
     std::ifstream file(manifest);
-    const std::string text{std::istreambuf_iterator<char>(file), {}}, field = "\"num_parts\":";
+    /* Of the manifest itself, by its indentation: a shape variable may have that name. */
+    const std::string text{std::istreambuf_iterator<char>(file), {}}, field = "\n  \"num_parts\":";
     const auto found = text.find(field);
     return found == std::string::npos ? 0 : std::strtoll(text.c_str() + found + field.size(), nullptr, 10);
   }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -38,13 +38,14 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
         )
     found = {}
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            names, header = set(file.keys()), _header(path)
+        # One file, whatever is moved to its place meanwhile: the path is that of what is open.
+        with path.open("rb") as stream, safe_open(_opened(stream), framework="numpy") as file:
+            names, header = set(file.keys()), _header(stream)
             for name, type_ in types.items():
                 if name not in names:
                     raise LibraryError(f"{path}: lacks {name}, {type_}; allowed: all weights of the model")
                 is_half = type_.dtype == "float32" and header[name]["dtype"] in _HALVES
-                array = _widened(path, header, name) if is_half else file.get_tensor(name)
+                array = _widened(stream, header[name]) if is_half else file.get_tensor(name)
                 shape = [extent.constant for extent in type_.shape]
                 if str(array.dtype) != type_.dtype or list(array.shape) != shape:
                     given = f"{array.dtype}{list(array.shape)}"
@@ -57,28 +58,29 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
     return found
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _opened(stream: BinaryIO) -> str:
+    return f"/proc/self/fd/{stream.fileno()}"
+
+
+def _header(stream: BinaryIO) -> dict[str, Any]:
     """Return what a file that was opened says of its tensors; offsets are of the file."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header: dict[str, Any] = json.loads(file.read(length))
+    length = int.from_bytes(stream.read(8), "little")
+    header: dict[str, Any] = json.loads(stream.read(length))
     header.pop("__metadata__", None)
     for facts in header.values():
         facts["data_offsets"] = [8 + length + one for one in facts["data_offsets"]]
     return header
 
 
-def _widened(path: Path, header: Mapping[str, Any], name: str) -> Array:
+def _widened(stream: BinaryIO, facts: Mapping[str, Any]) -> Array:
     """Return a tensor in half precision as float32.
 
     Its bytes are read here, since NumPy has a bfloat16 where ml_dtypes is installed alone: these bits are the
     upper half of a float32.
     """
-    facts = header[name]
     first, last = facts["data_offsets"]
-    with path.open("rb") as file:
-        file.seek(first)
-        content = file.read(last - first)
+    stream.seek(first)
+    content = stream.read(last - first)
     if facts["dtype"] == "F16":
         return np.frombuffer(content, "<f2").astype(np.float32).reshape(facts["shape"])
     bits = np.frombuffer(content, "<u2").astype(np.uint32) << 16

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,8 +181,11 @@ def _tune_and_publish(own: Assignment) -> None:
 
 def without_paths(text: str, work_root: Path) -> str:
     """An error as a client may read it: without the server's folders."""
-    for path, name in ((work_root.parent, "DATA_DIR"), (cache_dir(), "CACHE"), (Path.home(), "~")):
-        text = text.replace(str(path), name)
+    for find, name in ((lambda: work_root.parent, "DATA_DIR"), (cache_dir, "CACHE"), (Path.home, "~")):
+        with suppress(RuntimeError):  # a user without a home
+            path = find()
+            if path.is_absolute() and path != path.parent:  # a slash alone, or a word, is in any text
+                text = re.sub(rf"{re.escape(str(path))}(?![\w-]|\.\w)", name, text)
     return text
 
 

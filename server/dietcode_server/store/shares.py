@@ -10,9 +10,16 @@ from sqlalchemy import ColumnElement, Select, Text, cast, func, select, text, up
 from sqlalchemy.orm import Session
 
 from dietcode_server.store.locks import insert_new
-from dietcode_server.store.tables import JobRow, LibraryRow, NameRow, OwnerRow
+from dietcode_server.store.tables import MODEL, JobRow, LibraryRow, NameRow, OwnerRow, Workload
 
-_SPEC_BYTES = func.length(cast(JobRow.spec, Text))
+# The graph of a model is kept beside its job, once for all jobs about it, and counts for each of them.
+_GRAPH_BYTES = (
+    select(func.length(cast(Workload.spec, Text)))
+    .where(Workload.digest == JobRow.workload, JobRow.kind == MODEL)
+    .correlate(JobRow)
+    .scalar_subquery()
+)
+_SPEC_BYTES = func.length(cast(JobRow.spec, Text)) + func.coalesce(_GRAPH_BYTES, 0)
 _SERVED_AT = select(OwnerRow.served_at).where(OwnerRow.owner == JobRow.owner).scalar_subquery()
 
 
@@ -52,7 +59,7 @@ def serve(session: Session, job_id: str, now: datetime) -> None:
 
 
 def add_job(session: Session, row: JobRow) -> None:
-    """Count the spec of a job that was just entered."""
+    """Count the spec of a job that was just entered, or its graph."""
     insert_new(session, OwnerRow, owner=row.owner)
     _count(session, row.owner, select(_SPEC_BYTES).where(JobRow.id == row.id).scalar_subquery())
 
@@ -65,7 +72,7 @@ def leave_out(session: Session, job_ids: Sequence[str]) -> None:
 
 
 def bytes_of(session: Session, owner: str) -> int:
-    """Return the bytes that are kept for an owner: specs of jobs, and libraries under the owner's names."""
+    """Return the bytes that are kept for an owner: specs and graphs of jobs, libraries under its names."""
     specs = session.scalar(select(OwnerRow.spec_bytes).where(OwnerRow.owner == owner)) or 0
     published = (
         select(func.sum(LibraryRow.size_bytes))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 from fresh_process import BLOCK, python
 from hand_models import described, step, write_bundle
 from safetensors.numpy import save_file
@@ -198,6 +199,26 @@ def test_weights_in_half_precision_are_widened(bundle: Path, tmp_path: Path, dty
     data = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     path = tmp_path / "half.safetensors"
     path.write_bytes(struct.pack("<Q", len(data)) + data + contents["w"] + contents["b"])
+    np.testing.assert_array_equal(load(bundle, weights=path)(X), right(wanted))
+
+
+@pytest.mark.parametrize("others", [WEIGHTS, {"c": np.zeros(9, np.float32)}])
+def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was(
+    bundle: Path, tmp_path: Path, others: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a training run does that writes its next checkpoint, and moves it there."""
+    halves = {name: np.asarray(one * 2, np.float16) for name, one in WEIGHTS.items()}
+    path, real = tmp_path / "tuned.safetensors", safetensors.safe_open
+    save_file(halves, path)
+
+    def open_and_replace(*arguments: Any, **options: Any) -> Any:
+        opened = real(*arguments, **options)
+        save_file(others, tmp_path / "next.safetensors")
+        (tmp_path / "next.safetensors").replace(path)
+        return opened
+
+    monkeypatch.setattr(safetensors, "safe_open", open_and_replace)
+    wanted = {name: one.astype(np.float32) for name, one in halves.items()}
     np.testing.assert_array_equal(load(bundle, weights=path)(X), right(wanted))
 
 

@@ -85,3 +85,12 @@ def test_readiness_says_what_is_not_confined(service, monkeypatch: pytest.Monkey
     assert any("Landlock" in line for line in found["unconfined"])
     monkeypatch.setattr(landlock, "version", lambda: 1)
     assert not any("Landlock" in line for line in client.get("/readyz").json().get("unconfined", ()))
+
+
+def test_readiness_tells_strangers_no_paths(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody needs a token for it: which secret lies wrong is said there, and where in the log alone."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(service.settings.data_dir)])
+    assert any(str(service.settings.data_dir) in line for line in unconfined(service.settings))
+    found = service.client.get("/readyz")
+    assert str(service.settings.data_dir) not in found.text
+    assert [line for line in found.json()["unconfined"] if line.startswith("the data folder lies ")]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from plain_server import NoTargets, plain_files
 from small_libraries import spec_data
+from small_models import model_data
 
 from dietcode_server.api.callers import EVERYBODY, Caller
 from dietcode_server.api.gate import OPEN_PATHS, needed
@@ -411,20 +412,25 @@ def test_overtaking_others_takes_an_admin(closed, problem):
     assert submit(closed, bearer(closed, "ops", ["admin"]), "urgent-for-ops", priority=100).status_code == 201
 
 
-def test_an_owner_keeps_so_many_bytes_and_no_more(closed):
-    """Submitting and cancelling fills the database; an admin clears it, and is not held up."""
+@pytest.mark.parametrize("kind", ["spec", "model"])
+def test_an_owner_keeps_so_many_bytes_and_no_more(closed, kind):
+    """Submitting and cancelling fills the database, graphs too; an admin clears it, and is not held up."""
+    data = {"spec": spec_data, "model": model_data}[kind]
     settings = closed.settings.model_copy(update={"max_bytes_per_owner": 9000})
-    server, carol = replace(closed, settings=settings, targets=NoTargets()), bearer(closed, "carol")
+    server, name = replace(closed, settings=settings, targets=NoTargets()), f"carol-{kind}"
+    carol = bearer(closed, name)
     for number in range(20):
-        reply = server.client.post("/api/v1/jobs", json={"spec": spec_data(f"carol{number}")}, headers=carol)
+        asked = {kind: data(f"{name}{number}")}
+        reply = server.client.post("/api/v1/jobs", json=asked, headers=carol)
         if reply.status_code != 201:
             break
         cancel = server.client.post(f"/api/v1/jobs/{reply.json()['id']}/cancel", headers=carol)
         assert cancel.status_code == 200
     assert 1 < number < 19 and reply.status_code == 403
-    assert "specs and libraries of carol take" in reply.json()["detail"] and "9000" in reply.json()["detail"]
-    other = {"json": {"spec": spec_data("other")}}
+    said = reply.json()["detail"]
+    assert f"specs and libraries of {name} take" in said and "9000" in said
+    other = {"json": {kind: data(f"other-{kind}")}}
     assert server.client.post("/api/v1/jobs", **other, headers=bearer(closed, "dan")).status_code == 201
     scopes = (*ALL, "admin")
-    another = {"json": {"spec": spec_data("another")}, "headers": bearer(closed, "carol", scopes)}
+    another = {"json": {kind: data(f"another-{kind}")}, "headers": bearer(closed, name, scopes)}
     assert server.client.post("/api/v1/jobs", **another).status_code == 201

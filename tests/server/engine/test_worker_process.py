@@ -15,6 +15,7 @@ import pytest
 from alembic import command
 
 from dietcode.runtime.cpu import cpu_model
+from dietcode_server.engine.worker import without_paths
 from dietcode_server.store import runners
 from dietcode_server.store.database import Database, migrations_config
 from dietcode_server.store.runners import AnnouncedDevice
@@ -102,3 +103,22 @@ def test_what_else_is_refused(inside: Inside, database: Database, tmp_path: Path
         config.attributes["connection"] = connection
         command.downgrade(config, "0005")
     refused(inside("worker", "--data-dir", tmp_path), 1, "run `dietcode db upgrade`")
+
+
+@pytest.mark.parametrize("home", ["/", None, "/srv", "/home/al"])
+def test_errors_say_no_folder_of_the_server_and_stay_readable(
+    home: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a user whose home is the root, as a service's may be, or who has none."""
+
+    def expanded(_: Path) -> Path:
+        if home is None:
+            raise RuntimeError("Could not determine home directory.")
+        return Path(home)
+
+    monkeypatch.setattr(Path, "home", classmethod(expanded))
+    monkeypatch.setenv("DIETCODE_CACHE", "/var/cache/dc")
+    text = "2 / 3 GFLOP/s: /srv/dc/work/a, /var/cache/dc/b, /home/alice/c and /home/al/d: none in /srv/dc."
+    said = without_paths(text, Path("/srv/dc/work"))
+    own = "~" if home == "/home/al" else "/home/al"
+    assert said == f"2 / 3 GFLOP/s: DATA_DIR/work/a, CACHE/b, /home/alice/c and {own}/d: none in DATA_DIR."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
@@ -17,13 +18,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from small_libraries import ROOT
+from small_models import model_data
 from sqlalchemy import delete, insert, inspect, text
 from sqlalchemy.exc import IntegrityError
 from store_helpers import go, job_in, start, submit
 
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.graph.model_request import model_from_data
 from dietcode.protocol import JobState, Progress
-from dietcode_server.store import blobs, jobs
+from dietcode_server.store import blobs, jobs, shares
 from dietcode_server.store import database as database_module
 from dietcode_server.store import events as job_events
 from dietcode_server.store.database import Database, StoreError, migrations_config
@@ -83,6 +86,25 @@ def test_downgrade_to_nothing_and_back(database: Database) -> None:
     assert not database.at_head()
     database.upgrade()
     assert database.at_head()
+
+
+def test_graphs_that_were_kept_before_count_for_their_owners(database: Database) -> None:
+    graph = model_from_data(json.loads(json.dumps(model_data())))
+    with database.write() as session:
+        submit(session, spec=graph)
+        submit(session, owner="bob")
+    kept = bytes_kept(database)
+    migrate(database, command.downgrade, "0014")
+    before = bytes_kept(database)
+    assert kept["local"] - before["local"] == len(json.dumps(graph.content.to_json()))
+    assert kept["bob"] == before["bob"]
+    database.upgrade()
+    assert bytes_kept(database) == kept
+
+
+def bytes_kept(database: Database) -> dict[str, int]:
+    with database.read() as session:
+        return {owner: shares.bytes_of(session, owner) for owner in ("local", "bob")}
 
 
 def test_a_new_database_is_not_at_head(url: str) -> None:

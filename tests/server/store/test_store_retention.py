@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 from small_libraries import as_served
+from small_models import model_data
 from sqlalchemy import func, select
 from store_helpers import ALL, C, F, R, S, job_in, library_files, submit
 
 from dietcode.errors import NotFoundError
+from dietcode.graph.model_request import model_from_data
 from dietcode.protocol import FINAL_STATES
 from dietcode_server.store import blobs, jobs, libraries, shares
 from dietcode_server.store.database import Database
@@ -84,6 +87,11 @@ def test_what_specs_take_is_counted_until_they_are_deleted(database: Database) -
     with database.write() as session:
         submit(session, owner="bob", force=True)
     assert kept() == (2 * one, one)
+    graph = model_from_data(json.loads(json.dumps(model_data())))
+    with database.write() as session:
+        row, _ = submit(session, spec=graph)
+        jobs.request_cancel(session, row.id)
+    assert kept()[0] > 2 * one + len(json.dumps(graph.content.to_json()))
     sweep(database, POLICY, utc_now() + LATER)
     assert kept() == (0, one)
 
