@@ -168,7 +168,7 @@ def _gathered(
         return batch * of_rows
     length, across = problem.product((lines.along.axis, *lines.channels), extents), lines.across
     if across is None:
-        return batch * length
+        return np.asarray(batch * length, dtype=np.float64)
     height = (extents[across.kernel] - 1) * across.dilation + 1
     new = np.minimum(across.stride, height)  # and all of them at the first position
     copied: FloatArray = batch * length * (new + (height - new) / extents[across.output])
