@@ -9,14 +9,16 @@ import pytest
 from batched import BATCHED, LIMITS, TARGET
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_libraries import ROOT
 
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.cpu.fitting import fit_all
 from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.search_space.tails import TAILS
+from dietcode.workload.parse import load_spec
 
 COEFFICIENTS = {
     "local": [3e-6, 2e-10, 4e-9, 5e-8, 2e-8, 5e-9],
@@ -164,3 +166,30 @@ def test_fitted_micro_kernels_have_one_order_whatever_the_records() -> None:
             records.measurements[kernel] = Measurement(kernel, "hardware", POINTS, secs, 1000)
         fitted = fit_all(BATCHED, TARGET, records, {k: np.array([9]) for k in "bmnk"})
         assert [m.micro_kernel.name for m in fitted.models] == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (1, 2, 1), (3, 1, 2), (5, 2, 1)]
+)
+def test_with_a_window_each_line_is_copied_once_while_it_passes(
+    kernel: int, stride: int, dilation: int
+) -> None:
+    spec = load_spec(ROOT / "examples" / "resnet50-conv3x3.yaml")
+    problem = problem_from_spec(spec)
+    high, wide, images, channels = 14, 9, 3, 64
+    reach = (kernel - 1) * dilation + 1
+    windows = tuple(
+        replace(window, stride=stride, dilation=dilation, padding=0) for window in problem.windows
+    )
+    sizes = {"n": images, "h": high, "w": wide, "c": channels, "o": 32, "r": kernel, "s": kernel}
+    sizes |= {"p": (high - reach) // stride + 1, "q": (wide - reach) // stride + 1}
+    problem = replace(problem, windows=windows, extents={k: sizes[k] for k in problem.extents})
+    lines, known = 0, set[int]()
+    for _ in range(images):
+        for position in range(sizes["p"]):
+            under = set(range(position * stride, position * stride + reach))
+            lines += len(under - known if position else under)
+            known = under
+    extents = {k: np.asarray([size]) for k, size in sizes.items()}
+    found = count(problem, MicroKernel(3, 32, window=True), replace(LIMITS, num_cores=1), extents)
+    assert found.gathered == pytest.approx([lines * wide * channels])

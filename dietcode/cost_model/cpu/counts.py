@@ -8,6 +8,7 @@ import numpy as np
 
 from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import FloatArray
+from dietcode.search_space.access import lines_of
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
@@ -60,7 +61,8 @@ class Counts(CoreCounts):
         panels themselves, just before they read them.
     written : vectors of the output that are written, over P.
     packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
-    gathered : elements of the row operand that tasks copy next to each other, over P.
+    gathered : elements of the row operand that tasks copy next to each other, over P: rows, or the lines
+        under a window, each of which is copied once while the window passes by.
     copied : elements that global padding copies: the row operand, its rows rounded up to tiles, and the
         output, over P.
     reduction : extent of the flattened reduction.
@@ -121,7 +123,7 @@ def count(
     step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes)
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
-    gathered = own_batch * rows / grid.row_parts * reduction
+    gathered = _gathered(problem, micro_kernel, extents, own_batch, rows / grid.row_parts * reduction)
     copied = batch * (row_tiles * micro_kernel.rows * reduction + rows * columns)
     return Counts(
         flops=flops.astype(np.float64),
@@ -141,6 +143,36 @@ def count(
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )
+
+
+def _gathered(
+    problem: Problem,
+    micro_kernel: MicroKernel,
+    extents: dict[str, IntArray],
+    batch: FloatArray,
+    of_rows: FloatArray,
+) -> FloatArray:
+    """Return the elements that a core copies, if it copies.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the roles of the micro-kernel.
+    batch : float64 array [num_instances]
+        Batch indices of a core; with a window these are lines of the output.
+    of_rows : float64 array [num_instances]
+        Elements of the rows of each.
+    """
+    lines = lines_of(problem) if micro_kernel.window else None
+    if lines is None:
+        return batch * of_rows
+    length, across = problem.product((lines.along.axis, *lines.channels), extents), lines.across
+    if across is None:
+        return np.asarray(batch * length, dtype=np.float64)
+    height = (extents[across.kernel] - 1) * across.dilation + 1
+    new = np.minimum(across.stride, height)  # and all of them at the first position
+    copied: FloatArray = batch * length * (new + (height - new) / extents[across.output])
+    return copied
 
 
 def _tails(

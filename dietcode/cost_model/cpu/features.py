@@ -23,7 +23,7 @@ from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.tails import TAILS
 
-VERSION = 3
+VERSION = 4
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
 _LAUNCH_SECS = (5e-7, 2e-5)  # bounds on a fork and join

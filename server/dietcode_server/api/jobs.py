@@ -191,10 +191,14 @@ def cancel_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     summary="Resume a job",
     responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422, 429)},
 )
-def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
+async def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     """An interrupted, failed or cancelled one, or one whose runner is here now; it goes on from what was
     measured. A queued or running job stays as it is. Counts as a submission does.
     """
+    return await WRITES.run(_resume, job_id, services, caller)
+
+
+def _resume(job_id: str, services: Services, caller: Caller) -> Job:
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)

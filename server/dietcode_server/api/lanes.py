@@ -37,7 +37,10 @@ class Lane:
 
 
 WRITES = Lane("writes", num_threads=4)
-"""Submissions: many at once wait here, and what only reads goes by."""
+"""Submissions, which may wait for the compiler: many at once wait here, and what only reads goes by."""
+
+CHECKS = Lane("checks", num_threads=4)
+"""Texts that somebody writes, likewise, so that they hold up no submission either."""
 
 
 class Turns:

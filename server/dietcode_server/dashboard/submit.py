@@ -19,9 +19,9 @@ from dietcode.workload.spec import Spec
 from dietcode.workload.summary import summarise
 from dietcode.workload.text import clip, one_line
 from dietcode_server.api import jobs as job_routes
-from dietcode_server.api.callers import CallerOf
+from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.jobs import IdempotencyKey
-from dietcode_server.api.lanes import WRITES
+from dietcode_server.api.lanes import CHECKS, WRITES
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.problems import of_target
 from dietcode_server.api.services import Services, ServicesOf
@@ -113,8 +113,12 @@ def show_submit_page(
 
 
 @router.post("/submit/check")
-def check(body: EditorText, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
+async def check(body: EditorText, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
     """The problems of a text and their positions; or a summary of it and of what a job would do, as HTML."""
+    return await CHECKS.run(_check, body, services, caller)
+
+
+def _check(body: EditorText, services: Services, caller: Caller) -> dict[str, Any]:
     checked = check_text(body.text)
     problems, found, trouble = checked.problems, None, None
     if checked.spec is not None:

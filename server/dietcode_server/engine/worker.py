@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,7 +182,12 @@ def _tune_and_publish(own: Assignment) -> None:
 
 def without_paths(text: str, work_root: Path) -> str:
     """An error as a client may read it: without the server's folders."""
-    for find, name in ((lambda: work_root.parent, "DATA_DIR"), (cache_dir, "CACHE"), (Path.home, "~")):
+    folders: tuple[tuple[Callable[[], Path], str], ...] = (
+        (lambda: work_root.parent, "DATA_DIR"),
+        (cache_dir, "CACHE"),
+        (Path.home, "~"),
+    )
+    for find, name in folders:
         with suppress(RuntimeError):  # a user without a home
             path = find()
             if path.is_absolute() and path != path.parent:  # a slash alone, or a word, is in any text
