@@ -17,7 +17,7 @@ from dietcode.search_space.epilogue import apply
 from dietcode.search_space.exponentials import clip, exp, exp_of_negative, sigmoid, tanh
 from dietcode.search_space.stage import Stage
 from dietcode.search_space.transcendentals import cos, log, sin
-from dietcode.search_space.vectors import const, named
+from dietcode.search_space.vectors import const, multiply_add, named
 
 
 def pointwise(
@@ -107,6 +107,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda lanes, a, b: a + b,
     "sub": lambda lanes, a, b: a - b,
     "mul": lambda lanes, a, b: a * b,
+    "mul-add": lambda lanes, a, b, c: multiply_add(a, b, c, lanes),
     "div": lambda lanes, a, b: a / b,
     "less": _less,
     "less_equal": _less_equal,

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextvars
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
 
 from dietcode.search_space.tir import DTYPE, load, small_buffer, splat, store
+
+_FUSES = contextvars.ContextVar("_FUSES", default=False)
+
+
+@contextmanager
+def fused(is_fused: bool) -> Iterator[None]:
+    """Round `multiply_add` once, or not, in what is emitted meanwhile.
+
+    A processor without such an instruction would call a function for each element.
+    """
+    token = _FUSES.set(is_fused)
+    try:
+        yield
+    finally:
+        _FUSES.reset(token)
+
+
+def fuses() -> bool:
+    """Return whether `multiply_add` is rounded once."""
+    return _FUSES.get()
+
+
+def multiply_add(a: Any, b: Any, c: Any, lanes: int) -> Any:
+    """Return a·b + c, rounded once within ``fused(True)``; elsewhere that is left to the compiler."""
+    if not fuses():
+        return a * b + c
+    return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.fma", a, b, c)
 
 
 def polynomial(coefficients: Sequence[float], x: Any, lanes: int) -> Any:

@@ -43,7 +43,8 @@ class Primitive:
     kind : str
         A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0),
         ``exp-of-negative`` (of what is at most 0), ``inside`` (how many elements of a window exist),
-        ``negate-first`` (the first columns of each group negated); or that of a pointwise operator of a spec.
+        ``negate-first`` (the first columns of each group negated), ``mul-add`` (a·b + c); or that of a
+        pointwise operator of a spec.
     operands : tuple of str or float
         Names of tensors and primitives, or numbers.
     indices : str
@@ -116,6 +117,8 @@ def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[
 def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]:
     """Return how many operations each kind of place takes: one for each primitive and element it reads.
 
+    A mul-add is two.
+
     Returns
     -------
     dict of str to int
@@ -124,7 +127,7 @@ def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]
     counts = {"element": 0, "row": 0}
     for primitive in primitives:
         is_wide = primitive.kind in REDUCTIONS or bool(set(columns) & set(primitive.indices))
-        counts["element" if is_wide else "row"] += 1
+        counts["element" if is_wide else "row"] += 2 if primitive.kind == "mul-add" else 1
     return counts
 
 
@@ -203,9 +206,11 @@ def _pool(writer: _Writer, node: BlockNode) -> None:
 
 def _softmax(writer: _Writer, node: BlockNode) -> None:
     axis, z = node.attribute("axis"), node.operands[0]
-    if node.attribute("scale") != 1.0:
+    if node.attribute("scale") != 1.0 and len(node.operands) > 1:
+        z = writer.emit("mul-add", z, node.attribute("scale"), node.operands[1])
+    elif node.attribute("scale") != 1.0:
         z = writer.emit("mul", z, node.attribute("scale"))
-    if len(node.operands) > 1:
+    elif len(node.operands) > 1:
         z = writer.emit("add", z, node.operands[1])
     if node.attribute("causal"):
         z = writer.emit("causal", z, option=node.attribute("causal"))
@@ -220,8 +225,10 @@ def _layernorm(writer: _Writer, node: BlockNode) -> None:
     d = writer.emit("sub", x, writer.emit("mean", x, axis=axis))
     variance = writer.emit("mean", writer.emit("square", d), axis=axis)
     y = writer.emit("mul", d, writer.emit("rsqrt", writer.emit("add", variance, eps)))
-    for kind, parameter in zip(("mul", "add"), parameters, strict=False):
-        y = writer.emit(kind, y, parameter)
+    if len(parameters) > 1:
+        writer.emit("mul-add", y, *parameters)
+    elif parameters:
+        writer.emit("mul", y, parameters[0])
 
 
 def _rmsnorm(writer: _Writer, node: BlockNode) -> None:

@@ -11,6 +11,7 @@ from compiled import cpu_target
 from vector_functions import LIBM, compiled, run
 
 from dietcode.search_space.pointwise import pointwise
+from dietcode.search_space.vectors import fused
 
 NAMES = ("exp-of-negative", "log", "sin", "cos", "floor", "ceil", "round")
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, -1.0, -0.0, 0.0])
@@ -32,10 +33,12 @@ def test_logarithms(lanes: int, target: Any) -> None:
     np.testing.assert_array_equal(run(built, SPECIAL), wanted)
 
 
+@pytest.mark.parametrize("fuses", [False, True])
 @pytest.mark.parametrize("lanes", [1, 8, 16])
-def test_exponentials_of_what_is_at_most_zero(lanes: int, target: Any) -> None:
+def test_exponentials_of_what_is_at_most_zero(lanes: int, fuses: bool, target: Any) -> None:
     """As softmax has them: exactly 1 at 0, so that a row's largest element is; 0 far below."""
-    built = compiled(of_vectors("exp-of-negative", lanes), lanes, target)
+    with fused(fuses):
+        built = compiled(of_vectors("exp-of-negative", lanes), lanes, target)
     x = np.concatenate([-np.geomspace(1e-30, 86.6, 200_003), [-0.0]]).astype(np.float32)
     right = np.exp(x.astype(np.float64))
     error = np.abs(run(built, x) / right - 1)
@@ -44,6 +47,19 @@ def test_exponentials_of_what_is_at_most_zero(lanes: int, target: Any) -> None:
     found = run(built, special)
     assert (found[:2] == 1).all() and found[2] < 2.0**-125
     np.testing.assert_array_equal(found[3:], np.float32([0, 0, 0, np.nan]))
+
+
+@pytest.mark.parametrize("fuses", [False, True])
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_exponentials(lanes: int, fuses: bool, target: Any) -> None:
+    with fused(fuses):
+        built = compiled(of_vectors("exp", lanes), lanes, target)
+    x = np.linspace(-86.6, 88.7, 400_001, dtype=np.float32)
+    error = np.abs(run(built, x) / np.exp(x.astype(np.float64)) - 1)
+    assert error.max() <= 4e-7, f"{error.max():.3g} at {x[error.argmax()]}"
+    wanted = np.float32([1, 1, 0, 0, 0, np.inf, np.inf, np.inf, np.nan])
+    found = run(built, np.float32([0.0, -0.0, -88.0, -1e30, -np.inf, 88.8, 1e30, np.inf, np.nan]))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])

@@ -24,6 +24,7 @@ from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tir import as_int64, call, i64
+from dietcode.search_space.vectors import fused
 
 RUN, SELECT = "run", "select"
 
@@ -55,7 +56,8 @@ def build_module(
     for category, micro_kernel in enumerate(micro_kernels):
         name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
         kernels.append(ir.GlobalVar(name))
-        functions[kernels[-1]] = LOWERINGS[problem.form](problem, micro_kernel, limits, name)
+        with fused(limits.fuses):
+            functions[kernels[-1]] = LOWERINGS[problem.form](problem, micro_kernel, limits, name)
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     for operand, layout in problem.packed.items():

@@ -118,17 +118,21 @@ class Limits:
         Private cache that a block of the row operand should fit.
     num_cores : int
         Execution slots P.
+    fuses : bool
+        Whether a product and an addition are one instruction, rounded once.
     """
 
     lanes: int
     num_registers: int
     l2_bytes: int
     num_cores: int
+    fuses: bool = True
 
     @classmethod
     def of(cls, target: CpuTarget) -> Limits:
         """Return the limits of a resolved CPU target, for float32."""
-        return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores)
+        fuses = bool({"fma", "neon"} & set(target.features))
+        return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores, fuses)
 
     def holds(self, micro_kernel: MicroKernel) -> bool:
         """Whether accumulators, a row of vectors and a broadcast fit the registers, and the axes agree."""
