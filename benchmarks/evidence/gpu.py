@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from benchmarks.evidence.shop import Row
-from benchmarks.evidence.versions import ROOT, generator, generator_at
+from benchmarks.evidence.versions import ROOT, code, generator_at
 from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
@@ -158,8 +158,7 @@ def todays_versions(names: list[str]) -> dict[str, str]:
     digests = {name: digest for digest, (name, _) in reversed(list(_examples().items()))}
     return {
         "spec": ", ".join(digests.get(name, "gone") for name in names),
-        "features": FORMAT,
-        "generator": generator("cuda_"),
+        **code("cuda_"),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.figure import Figure
-from benchmarks.evidence.versions import generator
+from benchmarks.evidence.versions import code
 from benchmarks.facts import device_name
 
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
@@ -17,7 +17,7 @@ device, commit, date and versions is beside each plot. Made by `make evidence`."
 _DEVICES = """A device that is not listed was not measured. The paper's own device is a GPU; without one
 listed, nothing here says how the system does on GPUs."""
 
-EARLIER = "by an earlier code generator than today's"
+EARLIER = "by earlier code than today's: {}"
 
 
 def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
@@ -96,8 +96,9 @@ def section(figure: Figure, found: dict[str, Any]) -> str:
 
 
 def _age(found: dict[str, Any]) -> str:
-    today = generator("cuda_" if is_of_gpu(found) else "")
-    return "" if found["measured_with"]["generator"] == today else f", {EARLIER}"
+    today = code("cuda_" if is_of_gpu(found) else "")
+    others = [what for what, value in today.items() if found["measured_with"].get(what) != value]
+    return f", {EARLIER.format(' and '.join(others))}" if others else ""
 
 
 def draw(figure: Figure, data: dict[str, Any], path: Path) -> None:

@@ -32,9 +32,16 @@ def versions(spec_paths: list[str], generated: str) -> dict[str, str]:
         specs.update(canonical_bytes(load_spec(ROOT / path).to_json()))
     return {
         "spec": specs.hexdigest()[:16],
-        "features": f"{RECORDS}, features {FEATURES}",
-        "generator": generator(generated),
+        **code(generated),
     }
+
+
+def code(prefix: str = "") -> dict[str, str]:
+    """Those of the versions that are the code's: its records and features, and what it generates."""
+    features = (
+        f"{RECORDS}, features {FEATURES}" if not prefix else RECORDS
+    )  # what predicts for a GPU has none
+    return {"features": features, "generator": generator(prefix)}
 
 
 def generator(prefix: str = "") -> str:
