@@ -141,7 +141,7 @@ def test_stale_results_are_found(results, scale, tmp_path):
 
 
 def test_committed_results_are_of_todays_code_or_say_that_they_are_not():
-    """A device that is not there cannot be measured again: its page says that the figures are of earlier code.
+    """A device that is not there is not measured again: its page says that the figures are of earlier code.
 
     Write the pages again with ``python -m benchmarks.evidence --pages``; on the device, `make evidence`.
     """
