@@ -43,7 +43,6 @@ _ODDS = {
 # Beyond it P stays what it is there; Φ(-5.5) is 2e-8.
 _LARGEST_SQUARE = {"gelu-erf": 5.5**2}
 _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
-_ROUND_BITS = 0x4B400000
 _BIAS, _SIGNIFICAND_BITS = 127, 23
 _LEAST = -128.0  # there and below, silu and gelu are -0
 
@@ -99,14 +98,14 @@ def _gate(kind: str, value: Any, lanes: int) -> Any:
 def _exp2(z: Any, lanes: int) -> Any:
     """Return 2^z; 0 below -126.5, infinite above 127.5, anything for NaN."""
     z = named(tirx.min(tirx.max(z, const(-127.0, lanes)), const(128.0, lanes)), lanes)
-    shifted = reinterpreted(z + const(_ROUND, lanes), "int32", lanes)
-    exponent_part = named(shifted - const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
-    # By way of the integer: TVM folds z - ((z + c) - c) to 0 in floating point too.
-    rest = named(z - tirx.Cast(vector(DTYPE, lanes), exponent_part), lanes)  # exact, in [-1/2, 1/2]
-    # The biased exponent is 0 for -127, which makes 0, and 255 for 128, which makes infinity.
-    exponent = (exponent_part + const(_BIAS, lanes, "int32")) << const(_SIGNIFICAND_BITS, lanes, "int32")
-    power = reinterpreted(exponent, DTYPE, lanes)
-    return (rest * polynomial(EXP2, rest, lanes) + const(1.0, lanes)) * power
+    # The exponent's bias comes with the shift, whose own bits are past the end of the word. It is 0 for -127,
+    # which makes 0, and 255 for 128, which makes infinity.
+    shift = const(_ROUND + _BIAS, lanes)
+    shifted = named(z + shift, lanes)
+    power = reinterpreted(shifted, "int32", lanes) << const(_SIGNIFICAND_BITS, lanes, "int32")
+    whole = named(shifted - shift, lanes)
+    rest = named(z - whole, lanes)  # exact, in [-1/2, 1/2]
+    return (rest * polynomial(EXP2, rest, lanes) + const(1.0, lanes)) * reinterpreted(power, DTYPE, lanes)
 
 
 def _hardsigmoid(lanes: int, x: Any) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled import cpu_target
 from row_blocks import BLOCKS, built_block, complete, problem_of
 
+from dietcode.search_space.cpu.compiling import compile_module
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
@@ -430,3 +432,11 @@ def test_next_rows_and_later_outputs_are_fetched_ahead(name: str, rows: int, fet
         tensors.setdefault(buffer, tensor)
     asked = set(re.findall(r'"llvm\.prefetch", T\.address_of\((\w+)\[', text))
     assert {tensors[buffer] for buffer in asked} == fetched
+
+
+def test_a_processor_without_fused_multiply_adds_calls_no_function_for_them() -> None:
+    target = cpu_target("x86-64")
+    problem, limits = problem_of("softmax"), Limits.of(target)
+    assert not limits.fuses and Limits.of(cpu_target("haswell")).fuses
+    module = build_module(problem, [RowKernel(1, 4 * limits.lanes)], 0, (), limits)
+    assert "fma" not in compile_module(module, target).mod.inspect_source("s")

@@ -18,8 +18,8 @@ from dietcode.search_space.vectors import const, named, reinterpreted, vector
 
 _LOG2_E = 1.0 / math.log(2.0)
 _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
-_BIAS_BITS, _SIGNIFICAND_BITS = 127 << 23, 23
-_LEAST = -125.0 * math.log(2.0)  # e^x is 0 below
+_BIAS, _SIGNIFICAND_BITS = 127, 23
+_VANISHES = -88.0  # 2^k is 0 there
 
 
 def fma(a: Any, b: Any, c: Any, lanes: int) -> Any:
@@ -33,20 +33,20 @@ def product(a: Any, b: Any, lanes: int) -> Any:
 
 
 def exp_of_negative(x: Any, lanes: int) -> Any:
-    """Return e^x of numbers up to 0, with exactly 1 at 0 and 0 below 2^-125; NaN stays NaN."""
+    """Return e^x of numbers up to 0, with exactly 1 at 0 and 0 below 2^-126; NaN stays NaN."""
     x = named(x, lanes)
-    least = const(_LEAST, lanes)
+    least, log2_e = const(_VANISHES, lanes), const(_LOG2_E, lanes)
     within = named(tirx.Select(x < least, least, x), lanes)
-    log2_e = const(_LOG2_E, lanes)
-    shifted = named(fma(within, log2_e, const(_ROUND, lanes), lanes), lanes)
-    whole = named(shifted - const(_ROUND, lanes), lanes)
+    # The exponent's bias comes with the shift, whose own bits are past the end of the word.
+    shift = const(_ROUND + _BIAS, lanes)
+    shifted = named(fma(within, log2_e, shift, lanes), lanes)
+    whole = named(shifted - shift, lanes)
     rest = named(fma(within, log2_e, const(0.0, lanes) - whole, lanes), lanes)
     power = reinterpreted(shifted, "int32", lanes) << const(_SIGNIFICAND_BITS, lanes, "int32")
-    power = reinterpreted(power + const(_BIAS_BITS, lanes, "int32"), DTYPE, lanes)
     *lower, result = [const(coefficient, lanes) for coefficient in (1.0, *EXP2)]
     for coefficient in reversed(lower):
         result = fma(result, rest, coefficient, lanes)
-    return tirx.Select(x < least, const(0.0, lanes), product(result, power, lanes))
+    return product(result, reinterpreted(power, DTYPE, lanes), lanes)
 
 
 def larger_number(a: Any, b: Any, lanes: int) -> Any:
