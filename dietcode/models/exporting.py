@@ -34,10 +34,11 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any
-    sizes and ``linspace`` any steps, fused attention is taken apart and takes a scale that follows from sizes, and the program remembers
-    the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are, and so
-    does what other threads call meanwhile; exports of several threads follow each other.
+    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes
+    and ``linspace`` any steps, fused attention is taken apart and takes a scale that follows from sizes, and
+    the program remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``,
+    stay as they are, and so does what other threads call meanwhile; exports of several threads follow each
+    other.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def export(
     ------
     ModelError
         The module is in training mode, or cannot be exported, whose cause is PyTorch's own exception; or a
-        number that follows from sizes became a constant.
+        number that follows from sizes became a constant; or the module's Python has a branch on sizes, both
+        ways of which are in the ranges.
     """
     import torch
 
