@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import os
 import sys
@@ -14,13 +13,14 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.importing.dimensions import name_dimensions, program_sizes
 from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
+from dietcode.models.size_branches import recorded_branches, refuse_branches
 from dietcode.models.size_constants import no_constants_of_sizes
 from dietcode.models.sources import at, source_in
 from dietcode.workload.text import one_line
 
-_KEY = "dietcode_dimensions"
 _OF_VALUES = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
 
 
@@ -34,10 +34,11 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows and ``affine_grid`` any
-    sizes, fused attention is taken apart and takes a scale that follows from sizes, and the program remembers
-    the names of its `Dim`s. The module itself, and the names in its ``state_dict``, stay as they are, and so
-    does what other threads call meanwhile; exports of several threads follow each other.
+    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes
+    and ``linspace`` any steps, fused attention is taken apart and takes a scale that follows from sizes, and
+    the program remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``,
+    stay as they are, and so does what other threads call meanwhile; exports of several threads follow each
+    other.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def export(
     ------
     ModelError
         The module is in training mode, or cannot be exported, whose cause is PyTorch's own exception; or a
-        number that follows from sizes became a constant.
+        number that follows from sizes became a constant; or the module's Python has a branch on sizes, both
+        ways of which are in the ranges.
     """
     import torch
 
@@ -62,7 +64,13 @@ def export(
         raise ModelError("the model is in training mode; call model.eval() before the export")
     args, kwargs = tuple(args), dict(kwargs or {})
     try:
-        with replaced(module), no_constants_of_sizes(), _quiet():
+        with (
+            replaced(module),
+            no_constants_of_sizes(),
+            recorded_branches() as branches,
+            _sizes_of_one_alike(),
+            _quiet(),
+        ):
             program = torch.export.export(
                 module,
                 args,
@@ -74,26 +82,28 @@ def export(
         raise
     except Exception as error:
         raise ModelError(f"torch.export: {_reason(error)}") from error
-    name_dimensions(program, _dimension_names(program, module, args, kwargs, dynamic_shapes))
+    names = _dimension_names(program, module, args, kwargs, dynamic_shapes)
+    _begin_at_one(program, names)
+    refuse_branches(branches, program, names)
+    name_dimensions(program, names)
     return program
 
 
-def name_dimensions(program: Any, names: Mapping[str, str]) -> None:
-    """Write names of dimensions, by ``input.axis``, into a program, which keeps them when it is saved."""
-    for node in program.graph.nodes:
-        if names and node.op == "call_function":
-            # PyTorch saves this with a node, and nothing with a whole program.
-            node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
-            break
+def _sizes_of_one_alike() -> Any:
+    """Let PyTorch's functions treat 0 and 1 as all sizes, so that no range has to exclude them."""
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)
 
 
-def dimension_names(program: Any) -> dict[str, str]:
-    """Return the names of dimensions by ``input.axis``; none for programs that `export` did not make."""
-    for node in program.graph.nodes:
-        custom = node.meta.get("custom") or {}
-        if _KEY in custom:
-            return {str(key): str(value) for key, value in json.loads(custom[_KEY]).items()}
-    return {}
+def _begin_at_one(program: Any, names: Mapping[str, str]) -> None:
+    """Let dimensions that have no name, and so no range, begin at 1."""
+    for label, size in program_sizes(program):
+        if label in names or isinstance(size, int) or not size.node.expr.is_Symbol:
+            continue
+        found = program.range_constraints.get(size.node.expr)
+        if found is not None and found.lower == 0:
+            program.range_constraints[size.node.expr] = type(found)(1, found.upper)
 
 
 def _reason(error: Exception) -> str:

@@ -43,6 +43,24 @@ def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
+def _evenly_spaced(linspace: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.linspace`` for dynamic numbers of steps, which its own operator makes constant."""
+    import torch
+
+    def compute(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+        dtype = options.get("dtype") or torch.get_default_dtype()
+        if not isinstance(steps, torch.SymInt) or not dtype.is_floating_point:
+            return linspace(start, end, steps, **options)
+        positions = torch.arange(steps, dtype=dtype)
+        step = (end - start) / torch.sym_max(steps - 1, 1)
+        # As PyTorch has it, from both ends, so that the last is the end itself.
+        return torch.where(
+            positions < steps // 2 + steps % 2, start + positions * step, end - (steps - 1 - positions) * step
+        ).to(dtype)
+
+    return compute
+
+
 def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
     """Return what ``torch.nn.functional.affine_grid`` does, whose own operator makes sizes constant."""
     import torch
@@ -78,6 +96,7 @@ def replaced(module: Any) -> Iterator[None]:
         (torch.nn.functional, "affine_grid", lambda own: here(_affine_grid, own)),
         (torch.backends.mha, "get_fastpath_enabled", lambda own: here(_never, own)),
         (torch, "cdist", lambda own: here(_distances(own), own)),
+        (torch, "linspace", lambda own: here(_evenly_spaced(own), own)),
         # These look at values; without the second, a mask is applied as it is.
         (distribution, "_validate_args", lambda own: HereAlone(False, own)),
         (transformer, "_detect_is_causal_mask", lambda own: here(_is_causal, own)),

@@ -13,11 +13,12 @@ _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
 def source_in(trace: str) -> str:
     """Return where the author of a model wrote a node, as ``file.py:12``; '' where a trace does not say."""
     found = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    own = [(file, line) for file, line in found if not _is_of_libraries(file)]
+    own = [(file, line) for file, line in found if not is_of_libraries(file)]
     return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
-def _is_of_libraries(file: str) -> bool:
+def is_of_libraries(file: str) -> bool:
+    """Whether a file is PyTorch's, or this package's, or none at all."""
     return "/torch/" in file or file.startswith(("torch/", "<", _OWN_FOLDER))
 
 

@@ -11,7 +11,8 @@ from graph_runs import assert_same, imported, torch
 
 from dietcode.errors import ModelError
 from dietcode.graph.signature import flatten_arguments
-from dietcode.models.exporting import dimension_names, export
+from dietcode.models.exporting import export
+from dietcode.models.importing.dimensions import dimension_names
 from dietcode.models.importing.exported import import_exported, load_exported
 
 L = torch.export.Dim("L", min=1, max=64)

@@ -12,7 +12,7 @@ import pytest
 from graph_runs import exported, imported, torch
 
 from dietcode.errors import ModelError, ShapeError
-from dietcode.models.exporting import name_dimensions
+from dietcode.models.importing.dimensions import name_dimensions
 from dietcode.models.importing.exported import import_exported, load_exported
 from dietcode.runtime.host_operators import HOST
 

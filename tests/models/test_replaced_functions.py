@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from graph_runs import assert_functions, assert_same, imported, torch
+from graph_runs import Functions, assert_functions, assert_same, imported, torch
 
 import dietcode
 
@@ -78,3 +78,16 @@ def test_weights_of_each_image() -> None:
     ]
     make = lambda n: (torch.randn(n, 3, 6, 7), torch.randn(n, 4, 3, 3, 3), torch.randn(n, 4))  # noqa: E731
     assert_functions(functions, make, [{0: N}] * 3)
+
+
+def test_steps_that_follow_from_sizes() -> None:
+    functions = [
+        lambda x: torch.linspace(-1, 1, x.shape[0]),
+        lambda x: torch.linspace(x[0, 0], 3.0, 2 * x.shape[0] + 1, dtype=torch.float64),
+        lambda x: torch.linspace(0, 7, steps=x.shape[0] + 1, dtype=torch.float32),
+        lambda x: torch.linspace(0.5, 2, 5, device=x.device),
+    ]
+    module = Functions(functions).eval()
+    graph, weights = imported(dietcode.export(module, (torch.randn(9, 2),), dynamic_shapes=(({0: N},),)))
+    for rows in (1, 2, 7, 20):
+        assert_same(module, graph, weights, (torch.randn(rows, 2),))

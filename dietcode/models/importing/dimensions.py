@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import parse_extent
 from dietcode.models.importing.refusals import unknown_range
 
+_KEY = "dietcode_dimensions"
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
 _PART = re.compile(r"\['?(\w+)'?\]")
@@ -34,6 +36,8 @@ class Dimensions:
     ----------
     symbols : dict of str to str
         The name of the dimension that each of PyTorch's symbols is.
+    sums : dict of str to sympy expression
+        What the size of an axis is by the program's own checks, as ``L + P`` of a mask beside a cache.
     ranges : dict of str to (int, int)
 
     Raises
@@ -53,11 +57,15 @@ class Dimensions:
         _refuse_constants(program, names)
         labels: dict[str, str] = {}  # the symbol of an axis
         symbols: dict[str, Any] = {}
-        for label, size in _sizes(program):
+        for label, size in program_sizes(program):
             if not isinstance(size, int):
                 symbols.update((free.name, free) for free in size.node.expr.free_symbols)
                 if size.node.expr.is_Symbol:
                     labels[label] = size.node.expr.name
+        self.sums = _sums(program, symbols)
+        for symbol in self.sums:
+            del symbols[symbol]
+        labels = {label: symbol for label, symbol in labels.items() if symbol in symbols}
         same = _equal_symbols(guards, labels)
         self.symbols: dict[str, str] = {}
         for label, symbol in labels.items():
@@ -86,7 +94,7 @@ class Dimensions:
         alone = set(known.values())
         for symbol, expression in symbols.items():
             name = self.symbols[symbol]
-            low, high = _bounds(program.range_constraints.get(expression))
+            low, high = whole_bounds(program.range_constraints.get(expression))
             low = 1 if name not in alone and low == 2 else low  # PyTorch begins those of products at 2
             before = found.get(name, (0, None))
             highs = [one for one in (before[1], high) if one is not None]
@@ -104,6 +112,24 @@ class Dimensions:
         return {name: (low, high or 0) for name, (low, high) in found.items()}
 
 
+def name_dimensions(program: Any, names: Mapping[str, str]) -> None:
+    """Write names of dimensions, by ``input.axis``, into a program, which keeps them when it is saved."""
+    for node in program.graph.nodes:
+        if names and node.op == "call_function":
+            # PyTorch saves this with a node, and nothing with a whole program.
+            node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
+            break
+
+
+def dimension_names(program: Any) -> dict[str, str]:
+    """Return the names of dimensions by ``input.axis``; none for programs that `export` did not make."""
+    for node in program.graph.nodes:
+        custom = node.meta.get("custom") or {}
+        if _KEY in custom:
+            return {str(key): str(value) for key, value in json.loads(custom[_KEY]).items()}
+    return {}
+
+
 def _shown(label: str, inputs: Mapping[str, str]) -> str:
     """Return ``input.axis`` with the input's name as it is shown."""
     node, _, axis = label.rpartition(".")
@@ -117,7 +143,7 @@ def _named(text: str | None) -> str:
 def _derived(program: Any, names: Mapping[str, str]) -> dict[str, str]:
     """Return names of symbols that occur in sums and products alone, as h of an axis called ``4*h``."""
     found = {}
-    for label, size in _sizes(program):
+    for label, size in program_sizes(program):
         symbols = () if isinstance(size, int) else size.node.expr.free_symbols
         try:
             variables = parse_extent(names.get(label, "")).variables
@@ -131,7 +157,7 @@ def _derived(program: Any, names: Mapping[str, str]) -> dict[str, str]:
 def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
     found = [
         f"{names[label]} ({label}) is always {size}"
-        for label, size in _sizes(program)
+        for label, size in program_sizes(program)
         if isinstance(size, int) and label in names
     ]
     if found:
@@ -141,7 +167,8 @@ def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
         )
 
 
-def _bounds(given: Any) -> tuple[int, int | None]:
+def whole_bounds(given: Any) -> tuple[int, int | None]:
+    """Return the least and the greatest value of a range of PyTorch's; None for no bound."""
     if given is None:
         return 1, None
     high = str(given.upper)
@@ -160,7 +187,7 @@ def _narrowed(name: str, own: tuple[int, int | None], wanted: tuple[int, int]) -
     return low, high
 
 
-def _sizes(program: Any) -> list[tuple[str, Any]]:
+def program_sizes(program: Any) -> list[tuple[str, Any]]:
     """Return the sizes of all axes of the inputs, with ``input.axis``."""
     wanted = set(program.graph_signature.user_inputs)
     return [
@@ -169,6 +196,27 @@ def _sizes(program: Any) -> list[tuple[str, Any]]:
         if node.op == "placeholder" and node.name in wanted and hasattr(node.meta.get("val"), "shape")
         for axis, size in enumerate(node.meta["val"].shape)
     ]
+
+
+def _sums(program: Any, symbols: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the symbols of axes that checks of the program say to be sums of others, and the sums."""
+    found: dict[str, Any] = {}
+    used: set[str] = set()
+    for node in program.graph.nodes:
+        if str(node.target).rpartition(".")[0] != "aten._assert_scalar":
+            continue
+        truth = getattr(node.args[0], "meta", {}).get("val")
+        relation: Any = getattr(getattr(truth, "node", None), "expr", None)
+        if type(relation).__name__ != "Equality":
+            continue
+        for own, other in (relation.args, relation.args[::-1]):
+            parts = {one.name for one in other.free_symbols}
+            known = parts <= symbols.keys() - found.keys() and own.is_Symbol and own.name in symbols
+            if known and other.is_Add and own.name not in {*parts, *found, *used}:
+                found[own.name] = other
+                used |= parts
+                break
+    return found
 
 
 def _equal_symbols(guards: Sequence[str], symbols: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,13 @@ def _squeeze(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     shape = m.type(x).shape
     dims = a.get("dim", list(range(len(shape))))
     gone = {axis_of(one, len(shape)) for one in (dims if isinstance(dims, list | tuple) else [dims])}
+    for extent in (shape[axis] for axis in sorted(gone)):
+        low, high = extent.bounds(m.graph.ranges)
+        if low <= 1 <= high and extent != ONE:
+            raise GraphError(
+                f"squeeze of an axis of {extent}, which goes where it is 1 and stays elsewhere; allowed: "
+                "axes that are always 1, by squeeze(dim), or ranges without 1"
+            )
     return m.reshape(x, [e for axis, e in enumerate(shape) if axis not in gone or e != ONE])
 
 

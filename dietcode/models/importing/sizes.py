@@ -154,19 +154,20 @@ def _relation(m: Importer, expression: Any) -> None:
     bounds = _BOUNDS[kind]
     value = simplified(left - right, m.graph.ranges)
     names = value.variables
-    if not names & set(m.graph.sizes) and (len(names) < 2 or _is_more_than_one(kind, left, right)):
-        return  # a range, which the guard has; or PyTorch's own, for which one element is a case of its own
+    is_range = len(names) < 2 and kind != "Equality"
+    if not names & set(m.graph.sizes) and (is_range or is_more_than_one(kind, left, right)):
+        return  # which the guard has; or PyTorch's own, for which one element is a case of its own
     low, high = value.bounds(m.graph.ranges)
     if (bounds[0] is None or bounds[0] <= low) and (bounds[1] is None or high <= bounds[1]):
         return
     if bounds == (None, 0) and m.bounded_by(left, right):
         return
     sides = (one_line(str(simplified(one, m.graph.ranges)), 100) for one in (left, right))
-    text = f" {_SIGNS[kind]} ".join(sides) + m.at()
+    text = f" {SIGNS[kind]} ".join(sides) + m.at()
     m.add("assert", value=value, least=bounds[0], most=bounds[1], text=text)
 
 
-def _is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
+def is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
     """Whether a relation says that an extent is neither 0 nor 1: alone, or as a factor, as ``w < h*w``."""
     if kind in ("LessThan", "StrictLessThan"):
         kind, left, right = kind.replace("Less", "Greater"), right, left
@@ -183,8 +184,9 @@ _BOUNDS: Mapping[str, tuple[int | None, int | None]] = {
     "GreaterThan": (0, None),
     "StrictGreaterThan": (1, None),
 }
-_SIGNS = {
+SIGNS = {
     "Equality": "==",
+    "Unequality": "!=",
     "LessThan": "<=",
     "StrictLessThan": "<",
     "GreaterThan": ">=",

@@ -42,10 +42,14 @@ class Symbols:
         The name of a dimension by PyTorch's symbol.
     bounds : mapping of symbol to ValueRanges
         Of the program.
+    sums : mapping of str to expression, optional
+        What is put in the place of a symbol.
     """
 
-    def __init__(self, names: Mapping[str, str], bounds: Mapping[Any, Any]) -> None:
-        self._names, self._bounds = dict(names), bounds
+    def __init__(
+        self, names: Mapping[str, str], bounds: Mapping[Any, Any], sums: Mapping[str, Any] | None = None
+    ) -> None:
+        self._names, self._bounds, self._sums = dict(names), bounds, dict(sums or {})
         self.refused: set[str] = set()  # sizes that have no bound, which is said where they are set
 
     def add(self, symbol: Any, name: str) -> None:
@@ -54,7 +58,11 @@ class Symbols:
 
     def knows(self, symbol: Any) -> bool:
         """Whether a symbol is a dimension."""
-        return symbol.name in self._names
+        return symbol.name in self._names or symbol.name in self._sums
+
+    def is_sum(self, expression: Any) -> bool:
+        """Whether an expression is a symbol for which a sum of others is put."""
+        return bool(expression.is_Symbol) and expression.name in self._sums
 
     def is_refused(self, text: object) -> bool:
         """Whether what a message names is, or follows from, a size that was refused where it is set."""
@@ -85,11 +93,17 @@ class Symbols:
         """Return an expression of sympy's as an extent; raises as `extent` does."""
         return self._of(expression)
 
+    def text(self, expression: Any) -> str:
+        """Return an expression of sympy's in words, with the names of dimensions."""
+        return re.sub(r"\bs\d+\b", lambda found: self._names.get(found[0], found[0]), str(expression))
+
     def _of(self, expression: Any) -> Extent:
         if expression.is_Integer:
             return Extent.of(int(expression))
         if not expression.is_Symbol:
             return self._of_function(expression, type(expression).__name__)
+        if expression.name in self._sums:
+            return self._of(self._sums[expression.name])
         if expression.name not in self._names:
             raise UnknownSizeError(str(expression))
         return Extent.of(self._names[expression.name])

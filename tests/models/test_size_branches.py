@@ -1,0 +1,145 @@
+"""dietcode.export: branches of a model's own code on sizes, sizes of 1, and axes that are sums of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graph_runs import assert_same, imported, run_graph, torch
+
+from dietcode.errors import ModelError, ShapeError
+from dietcode.models.exporting import export
+from dietcode.models.importing.exported import load_exported
+
+Dim, F = torch.export.Dim, torch.nn.functional
+B, H, L, P = Dim("B", min=1, max=9), Dim("H", min=1, max=9), Dim("L", min=1, max=16), Dim("P", min=0, max=30)
+HERE = Path(__file__).name
+
+
+class FunctionOfSizes(torch.nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        """Return the function's result."""
+        return self.function(*args)
+
+
+BRANCHES: list[tuple[str, Callable[..., Any]]] = [
+    ("B == 1", lambda x, y: x * 2 if x.shape[0] == 1 else x * 3),
+    ("B > 1", lambda x, y: x * 2 if x.shape[0] > 1 else x * 3),
+    ("Mod(B, 2) != 0", lambda x, y: x if not x.shape[0] % 2 else F.pad(x, (0, 0, 0, 1))),
+    ("B != 3", lambda x, y: x * 2 if x.shape[0] != 3 else x * 3),
+    ("B != H", lambda x, y: x * 2 if x.shape[0] != y.shape[0] else x * 3),
+    ("H*B > 1", lambda x, y: x * 2 if x.shape[0] * y.shape[0] > 1 else x * 3),
+]
+
+
+@pytest.mark.parametrize(("said", "function"), BRANCHES)
+def test_branches_of_which_the_ranges_have_both_ways(said: str, function: Callable[..., Any]) -> None:
+    """PyTorch keeps the example's way without a word, and it would be taken for all sizes."""
+    with pytest.raises(ModelError) as caught:
+        export(
+            FunctionOfSizes(function).eval(),
+            (torch.randn(4, 3), torch.randn(5, 3)),
+            dynamic_shapes=(({0: B}, {0: H}),),
+        )
+    found = str(caught.value).replace("B*H", "H*B")
+    assert f"a branch on {said} ({HERE}:" in found
+    assert "allowed: torch.cond" in str(caught.value)
+
+
+def test_branches_that_the_ranges_decide() -> None:
+    def halved(x: Any) -> Any:
+        if x.shape[0] % 2 or x.shape[0] > 18 or x.shape[0] == 1 or x.numel() == 0:
+            raise ValueError(x.shape)
+        return x.view(-1, 2, 3).sum(1)
+
+    module = FunctionOfSizes(halved).eval()
+    graph, weights = imported(export(module, (torch.randn(8, 3),), dynamic_shapes=(({0: 2 * B},),)))
+    for rows in (2, 6, 18):
+        assert_same(module, graph, weights, (torch.randn(rows, 3),))
+
+
+def test_a_check_of_one_size() -> None:
+    def checked(x: Any) -> Any:
+        torch._check(x.shape[0] % 2 == 0)
+        return x * 2
+
+    module = FunctionOfSizes(checked).eval()
+    graph, weights = imported(export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: B},),)))
+    assert_same(module, graph, weights, (torch.randn(6, 3),))
+    with pytest.raises(ShapeError, match=r"requires .* == 0"):
+        run_graph(graph, weights, {"args_0": torch.randn(5, 3).numpy()})
+
+
+@pytest.mark.parametrize("axes", [(0,), ()])
+def test_an_axis_that_goes_where_it_is_one(axes: tuple[int, ...]) -> None:
+    module = FunctionOfSizes(lambda x: x.squeeze(*axes) * 2).eval()
+    program = export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: B},),))
+    with pytest.raises(ModelError, match=rf"squeeze of an axis of B, .* \({HERE}:"):
+        imported(program)
+    graph, weights = imported(program, B=(2, 9))
+    assert_same(module, graph, weights, (torch.randn(2, 3),))
+
+
+def test_sizes_of_one_are_sizes_like_others() -> None:
+    """PyTorch's own ways for 0, for 1 and for what is less than a slice takes narrowed the ranges."""
+
+    def pieces(x: Any) -> tuple[Any, ...]:
+        y = F.avg_pool1d(F.pad(x, (1, 1)), 3, 2)
+        return x[..., :4].sum(-1), x[..., -4:] * 2, F.layer_norm(y.transpose(1, 2), (2,)), y.flatten(1)
+
+    module = FunctionOfSizes(pieces).eval()
+    graph, weights = imported(export(module, (torch.randn(3, 2, 9),), dynamic_shapes=(({0: B, 2: L},),)))
+    assert graph.ranges == {"B": (1, 9), "L": (1, 16)}
+    for batch, length in ((1, 1), (9, 16), (1, 3), (2, 5)):
+        assert_same(module, graph, weights, (torch.randn(batch, 2, length),))
+
+
+def test_dimensions_without_a_range_begin_at_one() -> None:
+    module = FunctionOfSizes(lambda x: x * 2).eval()
+    program = export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: Dim.AUTO, 1: Dim.DYNAMIC(max=7)},),))
+    graph, _ = imported(program, args_0_0=(1, 5))
+    assert graph.ranges == {"args_0_0": (1, 5), "args_0_1": (1, 7)}
+
+
+class Cached(torch.nn.Module):
+    """Attention to a cache and to new rows under a mask of both, with positions that the mask tells."""
+
+    def forward(self, x: Any, cache: Any, mask: Any) -> Any:
+        """Return new rows."""
+        past, length = cache.shape[1], x.shape[1]
+        rows = torch.cat([cache, x], 1)
+        causal = torch.arange(past + length)[None] <= torch.arange(past, past + length)[:, None]
+        positions = (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+        visible = causal[None] & mask[:, None]
+        return F.scaled_dot_product_attention(x, rows, rows, visible) + positions[..., None]
+
+
+@pytest.mark.parametrize("most", [46, 40])
+def test_a_mask_as_long_as_a_cache_and_new_rows(most: int, tmp_path: Path) -> None:
+    """As PyTorch's program says in a check: T == L + P, which no Dim can say."""
+
+    def args(batch: int, length: int, past: int) -> tuple[Any, ...]:
+        mask = torch.ones(batch, past + length, dtype=torch.bool)
+        mask[0, : past // 2] = False
+        return torch.randn(batch, length, 8), torch.randn(batch, past, 8), mask
+
+    module = Cached().eval()
+    both = Dim("T", min=1, max=most)
+    program = export(module, args(2, 4, 6), dynamic_shapes=({0: B, 1: L}, {0: B, 1: P}, {0: B, 1: both}))
+    torch.export.save(program, tmp_path / "model.pt2")
+    graph, weights = imported(load_exported(tmp_path / "model.pt2"))
+    assert graph.ranges == {"B": (1, 9), "L": (1, 16), "P": (0, 30)}
+    assert str(graph.inputs["mask"].shape[1]) == "L + P"
+    for sizes in ((1, 1, 0), (3, 16, 24), (2, 1, 30), (2, 16, 0)):
+        assert_same(module, graph, weights, args(*sizes))
+    if most < 46:
+        with pytest.raises(ShapeError, match=r"axis 1 of mask, which is L \+ P, within 1…40"):
+            assert_same(module, graph, weights, args(1, 16, 30))
