@@ -153,6 +153,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
     from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
     from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+    from dietcode.search_space.cpu.spaces import SMALL_SPACES
     from dietcode.search_space.task import Task
     from dietcode.target.cpu import resolve_target
     from dietcode.workload.instances import make_instances
@@ -169,6 +170,9 @@ def make_parts(data: Mapping[str, Any]) -> Any:
             "attention": (AttentionKernel(1, 2 * lanes, split=True), AttentionKernel(3, 2 * lanes, 4)),
         }
         kernels = of_form[spec.block.form]
+        space, task, limits = SMALL_SPACES[spec.block.form], Task.of(spec), Limits.of(target)
+        if not all(space.allows(task.problem, one, limits) for one in kernels):  # rows across, or turned
+            kernels = tuple(space.seeds(task.problem, limits)[:2])
     bindings = np.asarray(instances.bindings)
     middle = int(bindings[:, 0].min() + bindings[:, 0].max()) // 2
     rule = Rule(tuple(spec.variables), 2, Branch(spec.variables[0], middle, Leaf(0), Leaf(1)))
@@ -176,6 +180,15 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     table = dispatch_table(spec.variables, bindings, assignment, names=[k.name for k in kernels])
     report = _report(spec, target, kernels, instances, assignment)
     return Parts(Task.of(spec), target, kernels, rule, table, report)
+
+
+def untuned_library(spec: Any, **_: Any) -> Any:
+    """What stands for `dietcode.models.compiling.make_library` in tests: micro-kernels that nobody tuned."""
+    from dietcode.tuner.result import TuneResult
+
+    report = make_parts(spec.to_json()).report
+    report |= {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
+    return TuneResult(files_of(spec.to_json()), report, {}, 0.0, 2)
 
 
 def _report(spec: Any, target: Any, kernels: Any, instances: Any, assignment: Any) -> dict[str, Any]:

@@ -9,20 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_libraries import make_parts
+from small_libraries import untuned_library
 from small_recursions import SAMPLES, tree_cells, tree_weights
 
-from dietcode.library.build import library_files
 from dietcode.models import compiling
 from dietcode.recursion.compiling import compile_recursion
-from dietcode.tuner.result import TuneResult
-from dietcode.workload.spec import Spec
-
-
-def untuned(spec: Spec, **_: Any) -> TuneResult:
-    parts = make_parts(spec.to_json())
-    report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
-    return TuneResult(library_files(parts), report, {}, 0.0, 2)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +22,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recursion")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DIETCODE_CACHE", str(folder / "cache"))
-        patch.setattr(compiling, "make_library", untuned)
+        patch.setattr(compiling, "make_library", untuned_library)
         sizes = {"max_nodes": 64, "max_level": 16, "samples": SAMPLES}
         compile_recursion(tree_cells(), tree_weights(), folder / "tree", **sizes)
     return folder / "tree"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from needs import of_extra
 from program_runs import assert_same, module_in
-from small_libraries import ROOT, make_parts
+from small_libraries import ROOT, untuned_library
 
 from dietcode.lean import without_torch
 from dietcode.programs.block_runs import sources_of
@@ -85,16 +85,9 @@ def _plain(tree: Any) -> list[Any]:
 def test_from_a_program_to_results(tmp_path: Path, inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from dietcode.library.build import library_files
     from dietcode.models import compiling
-    from dietcode.tuner.result import TuneResult
 
-    def make_library(spec: Any, **_: Any) -> TuneResult:  # two micro-kernels for each part, not tuned
-        parts = make_parts(spec.to_json())
-        report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
-        return TuneResult(library_files(parts), report, {}, 0.0, 2)
-
-    monkeypatch.setattr(compiling, "make_library", make_library)
+    monkeypatch.setattr(compiling, "make_library", untuned_library)
     file, bundle = tmp_path / "trees.py", tmp_path / "bundle"
     file.write_text(_FILE)
     options = ("--samples", "samples", "--trials", "2", "--seconds", "1")

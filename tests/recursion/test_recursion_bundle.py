@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from needs import of_extra
 from recursion_runs import module_of, random_structure
-from small_libraries import ROOT, files_of, make_parts
+from small_libraries import ROOT, untuned_library
 
 from dietcode.lean import with_torch, without_torch
 
@@ -88,14 +88,8 @@ def compiled(request: pytest.FixtureRequest, inside: Any, monkeypatch: pytest.Mo
     if request.param == "tuned":
         return lambda *options: _run("-m", "dietcode", "compile", *options)
     from dietcode.models import compiling
-    from dietcode.tuner.result import TuneResult
 
-    def make_library(spec: Any, **_: Any) -> TuneResult:
-        parts = make_parts(spec.to_json())
-        report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
-        return TuneResult(files_of(spec.to_json()), report, {}, 0.0, 2)
-
-    monkeypatch.setattr(compiling, "make_library", make_library)
+    monkeypatch.setattr(compiling, "make_library", untuned_library)
     return lambda *options: inside("compile", *options)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from needs import of_extra
 from recursion_runs import module_of, random_structure, run_plan
-from small_libraries import files_of, make_parts
+from small_libraries import untuned_library
 
 import dietcode
 from dietcode.graph.recursive_model import RecursiveModel
@@ -122,14 +122,8 @@ def compiled(inside: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> An
     if pytest.importorskip("tvm", reason=of_extra("models")) is None:
         return None
     from dietcode.models import compiling
-    from dietcode.tuner.result import TuneResult
 
-    def make_library(spec: Any, **_: Any) -> TuneResult:
-        parts = make_parts(spec.to_json())
-        report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
-        return TuneResult(files_of(spec.to_json()), report, {}, 0.0, 2)
-
-    monkeypatch.setattr(compiling, "make_library", make_library)
+    monkeypatch.setattr(compiling, "make_library", untuned_library)
     file = tmp_path / "trees.py"
     file.write_text(_FILE.format(folder=str(Path(__file__).parent)))
 

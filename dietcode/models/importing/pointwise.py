@@ -18,6 +18,8 @@ from dietcode.models.importing.spelled_out import (
     truncated_remainder,
 )
 
+_SOFTPLUS_IS_X = 15.0  # from here on log(1 + exp(x)) is x in float32
+
 
 @rule("aten.sgn.default", "aten.sign.default", name="sign")
 @rule("aten.special_erf.default", name="erf")
@@ -75,8 +77,15 @@ def _elu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.softplus.default")
 def _softplus(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, beta = m.tensor(a["self"]), float(a["beta"])
-    return softplus(m, x) if beta == 1 else m.add("div", softplus(m, m.add("mul", x, beta)), beta)
+    """Return x itself above the threshold; from `_SOFTPLUS_IS_X` on both are the same in float32."""
+    x, beta, threshold = m.tensor(a["self"]), float(a["beta"]), float(a["threshold"])
+    steeper = x if beta == 1 else m.add("mul", x, beta)
+    found = softplus(m, steeper)
+    if beta != 1:
+        found = m.add("div", found, beta)
+    if threshold >= _SOFTPLUS_IS_X:
+        return found
+    return m.add("where", m.add("less", threshold, steeper), x, found, dtype=dtype_name(fake.dtype))
 
 
 @rule("aten.prelu.default", "aten._prelu_kernel.default")
