@@ -170,8 +170,8 @@ class _Forming:
         if one.word in ("lookup", "setfield"):
             find = self._lookup if one.word == "lookup" else self._name
             return [one.word, *writes, reads[0], find(one.rest[0]), reads[1]]
-        if one.word in ("unary", "binary", "as"):
-            return [one.word, *writes, *one.rest, *reads]
+        if one.word in ("unary", "binary", "as", "apart"):
+            return [one.word, *([writes] if one.word == "apart" else writes), *one.rest, *reads]
         number = {
             "const": lambda: self._constant(one.rest[0].value),
             "raise": lambda: self._constant(one.rest[0].value),

@@ -38,6 +38,7 @@ from dietcode.programs.statements import (
     loop_without_else,
     name_of,
     taken_apart,
+    the_same,
     without_context,
 )
 
@@ -129,6 +130,10 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         self._note_generators(node, word)
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             given = node.args[0].value
+            same = the_same(given) if word == "zip" else None
+            if same is not None:
+                node.args = same
+                return self.visit_Call(node)
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
@@ -233,6 +238,12 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             node.slice.lower = node.slice.lower or at(node, ast.Constant(None))
             node.slice.upper = node.slice.upper or at(node, ast.Constant(None))
         return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        """``{x!r}`` -> ``{repr(x)}``."""
+        if node.conversion == ord("r"):
+            node.value, node.conversion = call(node, "repr", node.value), -1
+        return self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """``raise C`` -> ``raise C()``."""

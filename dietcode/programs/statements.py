@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -137,8 +138,16 @@ def taken_apart(node: ast.Assign) -> list[ast.stmt] | None:
         return None
     (star,), many = stars, len(target.elts)
     begin = [assigned(node, "whole", node.value)]
-    enough = ast.Compare(call(node, "len", load(node, "whole")), [ast.GtE()], [ast.Constant(many - 1)])
-    begin.append(at(node, ast.Assert(at(node, enough), None)))
+    length = call(node, "len", load(node, "whole"))
+    parts_said = [
+        ast.Constant(f"not enough values to unpack (expected at least {many - 1}, got "),
+        ast.FormattedValue(copy.deepcopy(length), -1, None),
+        ast.Constant(")"),
+    ]
+    error = call(node, "ValueError", at(node, ast.JoinedStr(parts_said)))
+    few = at(node, ast.Compare(length, [ast.Lt()], [ast.Constant(many - 1)]))
+    if many > 1:
+        begin.append(at(node, ast.If(few, [at(node, ast.Raise(error, None))], [])))
     values: list[ast.expr] = []
     for k, one in enumerate(target.elts):
         index = k if k < star else k - many
@@ -151,6 +160,22 @@ def taken_apart(node: ast.Assign) -> list[ast.stmt] | None:
             values.append(at(node, ast.Subscript(load(node, "whole"), ast.Constant(index), ast.Load())))
     parts = zip(target.elts, values, strict=True)
     return [*begin, *(at(node, ast.Assign([one], value)) for one, value in parts)]
+
+
+def the_same(node: ast.expr) -> list[ast.expr] | None:
+    """Return ``[x] * 3`` as three reads of one value; None for anything else."""
+    sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+    items = [one for one in sides if isinstance(one, ast.List | ast.Tuple) and len(one.elts) == 1]
+    counts = [one.value for one in sides if isinstance(one, ast.Constant) and type(one.value) is int]
+    if (
+        len(items) != 1
+        or len(counts) != 1
+        or not 1 <= counts[0] <= 32
+        or isinstance(items[0].elts[0], ast.Starred)
+    ):
+        return None
+    first = bound(node, "same", items[0].elts[0])
+    return [first, *(load(node, "same") for _ in range(counts[0] - 1))]
 
 
 def chosen_case(node: ast.Match, outside: Outside) -> list[ast.stmt] | None:

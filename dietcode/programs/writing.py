@@ -64,5 +64,8 @@ class FunctionWriter(Protocol):
     def throw(self, cls: type, text: str) -> None:
         """Write an exception of the program's."""
 
+    def is_of(self, value: Value, types: tuple[type, ...]) -> Value:
+        """Return whether a value is of some types."""
+
     def callee(self, node: ast.AST) -> int:
         """Return the number of the context that a call calls."""
