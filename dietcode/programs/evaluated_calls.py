@@ -58,6 +58,7 @@ _ADVICE = {
     "range": "write list(range(…))",
     "zip": "write list(zip(…))",
     "enumerate": "write list(enumerate(…))",
+    "reversed": "write list(reversed(…)), or x[::-1]",
     "type": "write isinstance(x, C)",
     "super": "name the class: Base.method(self, …)",
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",

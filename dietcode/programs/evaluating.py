@@ -210,10 +210,11 @@ class Evaluation(ABC):
             return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
         if any(isinstance(one, Dictionary) for one in operands):
             raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
-        if function is operator.mul and any(isinstance(one, list | str) for one in operands):
+        if function is operator.mul and any(isinstance(one, list | str | tuple) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
-            given = pairs if isinstance(operands[0], list | str) else pairs[::-1]
-            repeated = texts.repeated if isinstance(given[0][1], str) else lists.repeated
+            given = pairs if isinstance(operands[0], list | str | tuple) else pairs[::-1]
+            rules = (str, texts.repeated), (tuple, lists.repeated_tuple), (list, lists.repeated)
+            repeated = next(rule for cls, rule in rules if isinstance(given[0][1], cls))
             return self._library(node, ListsCall(repeated, tuple(given)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
             is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)

@@ -26,7 +26,7 @@ from dietcode.programs.sets import SET
 from dietcode.programs.sites import Context, Path, Site, is_of_library
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.tensor_calls import tensor_operation
-from dietcode.programs.truths import lower_truth
+from dietcode.programs.truths import lower_number, lower_truth
 from dietcode.programs.trying import UNREACHED, lower_thrown
 from dietcode.programs.values import KnownValue, Register, Several, Value
 
@@ -188,7 +188,9 @@ class ExpressionLowering(ABC):
                 what = f"is a {'dict' if DICT in kinds else 'set'} or None as a condition"
                 raise self.refuse(node, f"{what}; write `is None`, or len of it")
             return self.code.emit("len", (self.code.emit("field", (value,), name),))
-        return self.number(value, "float") if kinds and all(map(is_tensor_kind, kinds)) else value
+        if any(map(is_tensor_kind, kinds)):
+            return lower_number(self, node, value)
+        return value
 
     def number(self, value: Value, word: str) -> Value:
         """Return the number that a tensor of one element is: the instance waits for it."""

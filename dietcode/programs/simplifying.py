@@ -37,6 +37,7 @@ from dietcode.programs.statements import (
     load,
     loop_without_else,
     name_of,
+    one_by_one,
     taken_apart,
     the_same,
     without_context,
@@ -163,9 +164,10 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         if is_join or (word in (*_WHOLE, "set", "dict") and word not in lists.LAZY):
             for one in node.args[:1]:
                 mark_whole(one)
-        if is_join or word in LOOPED:
+        is_added = isinstance(node.func, ast.Attribute) and node.func.attr in ("extend", "update")
+        if is_join or is_added or word in LOOPED:
             node.args = [as_list(one) for one in node.args]
-        if is_join:
+        if is_join or is_added:
             node.args = [call(one, "list", one) if is_looped(one) else one for one in node.args]
 
     def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
@@ -274,7 +276,7 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             return made
         if not others:
             node.value = self._all_kept(target, node.value)
-        found = taken_apart(node)
+        found = taken_apart(node) or one_by_one(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt]:
@@ -305,6 +307,9 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         return renamed(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
+        node.value = as_list(node.value)
+        if is_looped(node.value):
+            node.value = call(node, "list", node.value)
         self.generic_visit(node)
         target = node.target
         if isinstance(target, ast.Name):

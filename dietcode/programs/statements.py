@@ -22,6 +22,8 @@ _SELVES = (
     "tuple",
 )  # whose only positional pattern is the value itself
 
+_READING = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
+
 Outside = Callable[[str], tuple[bool, Any]]
 """Whether a name that is not local stands for something, and that."""
 
@@ -160,6 +162,26 @@ def taken_apart(node: ast.Assign) -> list[ast.stmt] | None:
             values.append(at(node, ast.Subscript(load(node, "whole"), ast.Constant(index), ast.Load())))
     parts = zip(target.elts, values, strict=True)
     return [*begin, *(at(node, ast.Assign([one], value)) for one, value in parts)]
+
+
+def one_by_one(node: ast.Assign) -> list[ast.stmt] | None:
+    """Return ``a, b = self.a, self.b`` as two assignments; None where one could change what another reads."""
+    (target, *others) = node.targets
+    if others or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return None
+    names = {one.id for one in target.elts if isinstance(one, ast.Name)}
+    parts = [one for value in node.value.elts for one in ast.walk(value)]
+    read = {one.id for one in parts if isinstance(one, ast.Name)}
+    is_read_alone = all(isinstance(one, _READING) for one in parts)
+    if (
+        len(names) != len(target.elts)
+        or len(names) != len(node.value.elts)
+        or names & read
+        or not is_read_alone
+    ):
+        return None
+    pairs = zip(target.elts, node.value.elts, strict=True)
+    return [at(node, ast.Assign([one], value)) for one, value in pairs]
 
 
 def the_same(node: ast.expr) -> list[ast.expr] | None:

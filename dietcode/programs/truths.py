@@ -7,9 +7,11 @@ import inspect
 from typing import TYPE_CHECKING
 
 from dietcode.programs.code import Label
+from dietcode.programs.kinds import NUMBERS, is_tensor_kind
 from dietcode.programs.statements import at, name_of
 from dietcode.programs.trying import UNREACHED
-from dietcode.programs.values import Register, Value
+from dietcode.programs.values import KnownValue, Register, Value
+from dietcode.runtime.programs.machine import TENSOR
 
 if TYPE_CHECKING:
     from dietcode.programs.sources import FunctionSource
@@ -36,6 +38,21 @@ def truth_call(source: FunctionSource, node: ast.expr, word: str) -> ast.Call:
     made = at(node, ast.Call(at(node, ast.Attribute(own, word, ast.Load())), [], []))
     found: ast.Call = source.chains.setdefault((node, hash(word)), made)
     return found
+
+
+def lower_number(writer: FunctionWriter, node: ast.expr, value: Value) -> Value:
+    """Return the number of a condition that is a tensor, for some instances at least; all else as it is."""
+    code = writer.code
+    others = {one for one in writer.site(node).kinds if not is_tensor_kind(one)}
+    if others <= NUMBERS:
+        return writer.number(value, "float")
+    name, end = f" number {node.lineno} {node.col_offset}", Label()
+    code.write(name, value)
+    kind = code.emit("kind", (code.read(name),))
+    code.jump_unless(code.emit("binary", (kind, KnownValue(TENSOR)), "=="), end)
+    code.write(name, writer.number(code.read(name), "float"))
+    code.label(end)
+    return code.read(name)
 
 
 def lower_truth(writer: FunctionWriter, node: ast.expr, value: Value) -> Value:
