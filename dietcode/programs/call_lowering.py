@@ -21,6 +21,7 @@ from dietcode.programs.roles import BUILTINS, LIST_METHODS, OF_TEXTS, initialise
 from dietcode.programs.sites import Context, Site
 from dietcode.programs.sources import is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of
+from dietcode.programs.truths import lower_number
 from dietcode.programs.trying import UNREACHED
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.runtime.programs.code import RECORD_KINDS
@@ -249,8 +250,8 @@ class CallLowering(ExpressionLowering):
                 found = self.code.emit("binary", (found, one), function.__name__)
             return found
         (kinds, value) = (self.site(node.args[0]).kinds, args[0])
-        if kinds and all(map(is_tensor_kind, kinds)):
-            value = self.number(value, "float")
+        if any(map(is_tensor_kind, kinds)):
+            value = lower_number(self, node.args[0], value)
         return self.code.emit("unary", (value,), function.__name__)
 
     def _record(self, node: ast.Call, function: Any) -> Value:

@@ -77,7 +77,7 @@ class Instruction:
 THROWING = frozenset(
     (
         *("get", "put", "pop", "unary", "binary", "call", "wait", "throw", "slice", "len", "lookup"),
-        *("value", "argmax", "values", "field", "setfield", "append", "as"),
+        *("value", "argmax", "values", "field", "setfield", "append", "as", "apart"),
     )
 )
 
@@ -125,6 +125,13 @@ class Code:
         found = self.emit("get", (base, at))
         self.instructions[-1].is_sure = True
         return found
+
+    def apart(self, base: Value, many: int) -> tuple[Register, ...]:
+        """Write what takes a list or a tuple of so many items apart."""
+        self.emit("apart", (base,), writes=0)
+        targets = [self.fresh() for _ in range(many)]
+        self.instructions[-1].writes = targets
+        return tuple(map(Register, targets))
 
     def throw_again(self, value: Value, handler: ExceptionHandler) -> None:
         """Write a throw of what came to a handler and is of no class that it takes."""

@@ -95,6 +95,8 @@ class ThrowingCode:
             return [self._classes[made.rest[0]]] if made is not None and is_known else self._errors
         if one.word in ("get", "put", "pop"):
             return () if one.is_sure else [IndexError]
+        if one.word == "apart":
+            return [ValueError]
         if one.word == "binary" and one.rest[0] in _DIVISIONS:
             return () if self._is_number(one.reads[1]) else [ZeroDivisionError]
         return ()

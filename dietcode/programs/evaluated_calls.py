@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, iterators, lists, orders, sets, stacked, statements, texts
+from dietcode.programs import (
+    dictionaries,
+    letters,
+    lists,
+    orders,
+    sets,
+    stacked,
+    statements,
+    texts,
+)
 from dietcode.programs import module as marks
 from dietcode.programs.calling import callable_of, static_arguments
 from dietcode.programs.containers import TableLookup, are_scalars, items_of
@@ -24,7 +33,6 @@ from dietcode.programs.evaluated_iterators import IteratorEvaluation
 from dietcode.programs.evaluated_loops import LOOPED
 from dietcode.programs.evaluating import hashed
 from dietcode.programs.exceptions import SampleError
-from dietcode.programs.iterators import ListIterator
 from dietcode.programs.kinds import Extremes, is_record_kind, is_tensor_kind, kind_of, words
 from dietcode.programs.nested_functions import closure
 from dietcode.programs.roles import OF_TEXTS, is_users, is_users_module, role_of_call
@@ -50,12 +58,11 @@ _ADVICE = {
     "range": "write list(range(…))",
     "zip": "write list(zip(…))",
     "enumerate": "write list(enumerate(…))",
+    "reversed": "write list(reversed(…)), or x[::-1]",
     "type": "write isinstance(x, C)",
     "super": "name the class: Base.method(self, …)",
     "copy": "write list(x), x.copy(), or dataclasses.replace(x)",
     "deepcopy": "write out what is copied",
-    "chr": "write an item of a text, as ALPHABET[n]",
-    "repr": "write str, or an f-string",
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
@@ -122,6 +129,7 @@ class CallEvaluation(IteratorEvaluation):
             (collections.Counter, self._counter),
             (list, self._listed),
             (str, self._as_text),
+            (repr, self._as_repr),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
             (lists.LAZY["next"], self._next),
@@ -224,17 +232,6 @@ class CallEvaluation(IteratorEvaluation):
         made = self._of_list(node, function, args, named)
         return self._applied(node, function, args, named) if made is None else made
 
-    def _of_one(self, node: ast.Call, function: Any, value: Any) -> tuple[Any] | None:
-        """Return what a function of Python gives of an object, an iterator or a text; None for all else."""
-        if function is len and self._says_itself(value, "__len__"):
-            return (self._by_name(node, "__len__", node.args, [value]),)
-        of_text = texts.FUNCTIONS.get(function) if type(value) is str else None
-        if function is list and isinstance(value, ListIterator):
-            of_text = iterators.rest
-        if of_text is None:
-            return None
-        return (self._library(node, ListsCall(of_text, ((node.args[0], value),))),)
-
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
         if any(isinstance(one, dict) for _, one in call.given):
@@ -262,11 +259,11 @@ class CallEvaluation(IteratorEvaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if call.function.__module__ == texts.__name__:
-                rows = iter([*texts.REHEARSED, *texts.REHEARSED])
-                self._rehearse(
-                    call.function, [next(rows) if isinstance(one, str) else one for one in given], statics
-                )
+            if call.function.__module__ in (texts.__name__, letters.__name__):
+                for pair in texts.REHEARSED:
+                    rows = iter([*pair, *pair])
+                    others = [next(rows) if isinstance(one, str) else one for one in given]
+                    self._rehearse(call.function, others, statics)
             if changes and isinstance(given[0], list) and given[0]:
                 self._rehearse(call.function, list(map(_longer_list, given)), statics)
             elif any(isinstance(one, StackedRows) for one in given) and call.function not in orders.BY_KEYS:

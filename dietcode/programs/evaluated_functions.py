@@ -70,7 +70,7 @@ class FunctionEvaluation(ArgumentEvaluation):
             return name, None
 
         positional = tuple(part(f"argument{k}", one) for k, one in enumerate(args))
-        by_name = tuple((str(one.arg), part(str(one.arg), one.value)) for one in named)
+        by_name = tuple((str(one.arg), part(f"named{k}", one.value)) for k, one in enumerate(named))
         cls = class_of(FunctionParts(function, positional, by_name), self._recording.functions)
         made: Any = object.__new__(cls)
         self._fields(node, cls)

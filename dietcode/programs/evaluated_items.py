@@ -235,11 +235,7 @@ class ItemEvaluation(Evaluation):
                 )
             self._values[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
-            self._check_apart(target, value)
-            items = list(value)
-            if len(items) != len(target.elts) or any(isinstance(one, ast.Starred) for one in target.elts):
-                raise self._refuse(target, f"{len(target.elts)} names for {len(items)} values")
-            for one, own in zip(target.elts, items, strict=True):
+            for one, own in zip(target.elts, self._apart(target, value), strict=True):
                 self._store(one, own)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             base, at = self._value(target.value), self._value(target.slice)
@@ -266,14 +262,27 @@ class ItemEvaluation(Evaluation):
                 target, f"assigns to {named(target)}; allowed: names, items of lists, attributes"
             )
 
+    def _apart(self, target: ast.Tuple | ast.List, value: Any) -> list[Any]:
+        """Return the items of what is taken apart, which are as many as there are names."""
+        self._check_apart(target, value)
+        items, many = list(value), len(target.elts)
+        if any(isinstance(one, ast.Starred) for one in target.elts):
+            raise self._refuse(target, "several names with a star; allowed: one")
+        if len(items) != many:
+            word = "too many" if len(items) > many else "not enough"
+            error = ValueError(f"{word} values to unpack (expected {many}, got {len(items)})")
+            refusal = self._refuse(target, f"a sample fails: ValueError: {error}")
+            raise SampleError(refusal, error, is_noticed=True)
+        return items
+
     def _check_apart(self, target: ast.Tuple | ast.List, value: Any) -> None:
-        """Refuse what cannot be taken apart; note the class of a named tuple, which is by its fields."""
+        """Refuse what cannot be taken apart; note texts, and the class of a named tuple, by its fields."""
         kind = kind_of(value)
         is_named = is_record_kind(kind) and hasattr(value, "_fields")
-        if not isinstance(value, tuple | list) or (is_record_kind(kind) and not is_named):
-            raise self._refuse(target, f"takes {words(kind)} apart; allowed: tuples and lists")
+        if not isinstance(value, tuple | list | str) or (is_record_kind(kind) and not is_named):
+            raise self._refuse(target, f"takes {words(kind)} apart; allowed: tuples, lists and texts")
         site = self._site(target)
-        own = type(value) if is_named else tuple
+        own = type(value) if is_named or isinstance(value, str) else tuple
         if site.value not in (None, own):
             raise self._refuse(target, f"takes {words(kind)} apart, and something else in another sample")
         site.value = own

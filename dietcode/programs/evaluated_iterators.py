@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from dietcode.programs import iterators, lists, sets, statements
+from dietcode.programs import iterators, lists, sets, statements, texts
 from dietcode.programs.dictionaries import Dictionary, is_library
 from dietcode.programs.evaluated_functions import FunctionEvaluation
 from dietcode.programs.iterators import ListIterator, NumberIterator
@@ -20,14 +20,21 @@ class IteratorEvaluation(FunctionEvaluation):
     """Expressions of a function, iterators among them."""
 
     def _iterator(self, node: ast.Call) -> Any:
-        """Make an iterator of a list; one that is given stays as it is."""
+        """Make an iterator of a list or a text; one that is given stays as it is."""
         value = self._value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
         if isinstance(value, ListIterator | NumberIterator):
             self._set_role(node, "written").value = node.args[0]
             return value
+        if isinstance(value, str):
+            listed = statements.at(
+                node, ast.Call(node.func, [statements.call(node, "list", node.args[0])], [])
+            )
+            written = self._source.chains.setdefault((node, 4), listed)
+            self._set_role(node, "written").value = written
+            return self._value(written)
         if not isinstance(value, list | tuple | Dictionary) or hasattr(value, "_fields"):
             raise self._refuse(
-                node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple or a dict"
+                node, f"iter of {words(kind_of(value))}; allowed: of a list, a tuple, a text or a dict"
             )
         return self._library(node, ListsCall(iterators.made, ((node.args[0], value),)))
 
@@ -79,6 +86,25 @@ class IteratorEvaluation(FunctionEvaluation):
             self._source.chains[key] = statements.at(node, ast.Call(node.func, whole, node.keywords))
         found: ast.Call = self._source.chains[key]
         return found
+
+    def _of_one(self, node: ast.Call, function: Any, value: Any) -> tuple[Any] | None:
+        """Return what a function of Python gives of an object, an iterator or a text; None for all else."""
+        if function is len and self._says_itself(value, "__len__"):
+            return (self._by_name(node, "__len__", node.args, [value]),)
+        if function is bool and not is_of_library(self._source):
+            key = (node, 3)
+            twice = statements.at(node, ast.UnaryOp(ast.Not(), node.args[0]))
+            self._source.chains.setdefault(key, statements.at(node, ast.UnaryOp(ast.Not(), twice)))
+            self._set_role(node, "written").value = self._source.chains[key]
+            return (self._as_truth(node.args[0], value),)
+        of_text = texts.FUNCTIONS.get(function) if type(value) is str else None
+        if function is chr and kind_of(value) in ("int", "bool") and not is_of_library(self._source):
+            of_text = texts.character
+        if function is list and isinstance(value, ListIterator):
+            of_text = iterators.rest
+        if of_text is None:
+            return None
+        return (self._library(node, ListsCall(of_text, ((node.args[0], value),))),)
 
     def _deque(self, node: ast.Call) -> BoundedList:
         """Make a deque that has a number of items at most, which is a constant."""

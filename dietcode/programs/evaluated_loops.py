@@ -26,7 +26,7 @@ class LoopEvaluation(ItemEvaluation):
     """Expressions of a function, loops among them."""
 
     def _loop(self, target: ast.expr, iterable: ast.expr, body: Callable[[], Any]) -> Any:
-        for one in self._items(iterable, is_alone=True):
+        for one in self._items(iterable):
             self._store(target, one)
             found = body()
             if found is BREAK:
@@ -35,8 +35,8 @@ class LoopEvaluation(ItemEvaluation):
                 return found
         return NEXT
 
-    def _items(self, node: ast.expr, is_alone: bool = False) -> Any:
-        """Return what a loop goes over, alone or beside other things."""
+    def _items(self, node: ast.expr, is_beside: bool = True) -> Any:
+        """Return what a loop goes over, which may be an iterator where it is taken from one by one."""
         self._site(node)  # it is reached
         function = self._statics.find(node.func)[1] if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function in LOOPED:
@@ -47,20 +47,30 @@ class LoopEvaluation(ItemEvaluation):
                 )
             if function is range:
                 return range(*[self._value(one) for one in node.args])
-            if function is enumerate and len(node.args) == 2:
-                return list(enumerate(self._items(node.args[0]), self._value(node.args[1])))
-            parts = [list(self._items(one)) for one in node.args]
-            is_strict = any(self._value(one.value) for one in strict)
-            return list(zip(*parts, strict=is_strict) if function is zip else function(*parts))
+            return self._items_of_call(node, function, bool(strict) and self._value(strict[0].value))
         value = self._value(node, is_view=True)
         if self._says_itself(value, "__iter__"):
-            return self._items(self._iterated(node), is_alone)
+            return self._items(self._iterated(node), is_beside)
         if not isinstance(value, ListIterator | NumberIterator):
             return self._items_in(node, value)
-        if not is_alone:
-            what = f"an {type(value).__name__} in zip, enumerate or reversed"
-            raise self._refuse(node, f"{what}; write a loop with next, or list of it")
+        if not is_beside:
+            raise self._refuse(node, f"an {type(value).__name__} in reversed; write list of it")
         return _taken_from(value)
+
+    def _items_of_call(self, node: ast.Call, function: Any, is_strict: bool) -> Any:
+        """Return what ``zip``, ``enumerate`` or ``reversed`` go over."""
+        given = node.args if function is zip else node.args[:1]
+        parts = [self._items(one, is_beside=function is not reversed) for one in given]
+        is_of_iterators = any(isinstance(one, Iterator) for one in parts)
+        if is_of_iterators and (is_strict or function is reversed):
+            what = "zip of an iterator with strict=True; leave that out"
+            raise self._refuse(node, what if is_strict else "reversed of an iterator; write list of it")
+        if function is zip:
+            return zip(*parts, strict=False) if is_of_iterators else list(zip(*parts, strict=is_strict))
+        if function is reversed:
+            return list(reversed(parts[0]))
+        found = enumerate(parts[0], self._value(node.args[1]) if len(node.args) == 2 else 0)
+        return found if is_of_iterators else list(found)
 
     def _items_in(self, node: ast.expr, value: Any) -> list[Any] | tuple[Any, ...]:
         """Return the items of a value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from dietcode.programs import lists, texts
+from dietcode.programs import letters, lists, texts
 from dietcode.programs.evaluated_methods import MethodEvaluation
 from dietcode.programs.formats import specification_of
 from dietcode.programs.kinds import NUMBERS, kind_of, words
@@ -60,12 +60,23 @@ class TextEvaluation(MethodEvaluation):
         self._set_role(node, "said")
         return str(value)
 
+    def _as_repr(self, node: ast.Call) -> Any:
+        """Return ``repr(x)``."""
+        if len(node.args) != 1 or node.keywords:
+            raise self._refuse(node, "repr takes one value")
+        value = self._value(node.args[0])
+        if isinstance(value, str):
+            return self._library(node, ListsCall(letters.quoted, ((node.args[0], value),)))
+        self._set_role(node, "text")
+        return str(self._plain_value(node.args[0]))
+
     def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
         """Run a method of a text: ``join``, and those of `texts`."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
         name = node.func.attr
         function = texts.METHODS.get((name, len(args))) if not named else None
-        if function is not None and all(isinstance(one, str) for one in args):
+        taken = int if name in texts.OF_WIDTHS else str
+        if function is not None and all(isinstance(one, taken) for one in args):
             pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
             return self._library(node, ListsCall(function, tuple(pairs)))
         if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):

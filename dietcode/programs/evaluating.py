@@ -27,6 +27,7 @@ from dietcode.programs.sets import SET, MemberSet
 from dietcode.programs.sites import Context, Path, Recorder, Site, allowed_for, is_of_library, named
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows, has_text
+from dietcode.programs.truths import asked_name, truth_call, word_of
 from dietcode.programs.values_read import ValueReadError
 from dietcode.runtime.programs.instances import is_same
 from dietcode.workload.text import one_line
@@ -209,10 +210,11 @@ class Evaluation(ABC):
             return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
         if any(isinstance(one, Dictionary) for one in operands):
             raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
-        if function is operator.mul and any(isinstance(one, list | str) for one in operands):
+        if function is operator.mul and any(isinstance(one, list | str | tuple) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
-            given = pairs if isinstance(operands[0], list | str) else pairs[::-1]
-            repeated = texts.repeated if isinstance(given[0][1], str) else lists.repeated
+            given = pairs if isinstance(operands[0], list | str | tuple) else pairs[::-1]
+            rules = (str, texts.repeated), (tuple, lists.repeated_tuple), (list, lists.repeated)
+            repeated = next(rule for cls, rule in rules if isinstance(given[0][1], cls))
             return self._library(node, ListsCall(repeated, tuple(given)))
         if any(isinstance(one, str) for one in operands) and function not in (operator.eq, operator.ne):
             is_known = all(isinstance(one, str) for one in operands) and function in (*ORDERS, operator.add)
@@ -257,11 +259,11 @@ class Evaluation(ABC):
         return self._as_truth(node, self._value(node))
 
     def _as_truth(self, node: ast.expr, value: Any) -> bool:
-        if self._says_itself(value, "__bool__") or self._says_itself(value, "__len__"):
-            name = type(value).__name__
-            raise self._refuse(
-                node, f"the truth of a {name}, which its class says; write len(x) > 0, or a method"
-            )
+        word = word_of(type(value)) if is_record_kind(kind_of(value)) and not _is_container(value) else ""
+        if word:
+            call = truth_call(self._source, node, word)
+            self._values[asked_name(node)] = value
+            return bool(self._value(call))
         if isinstance(value, StackedRows) or (is_tensor(value) and value.numel() != 1):
             raise self._refuse(node, f"is a condition of {words(kind_of(value))}; allowed: one number")
         return bool(value)

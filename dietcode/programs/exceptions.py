@@ -15,8 +15,9 @@ OF_MACHINE: tuple[tuple[int, type[Exception]], ...] = (
     (2, IndexError),
     (5, ZeroDivisionError),
     (12, IndexError),
+    (17, ValueError),
 )
-NOTICED = tuple(own for _, own in OF_MACHINE)
+NOTICED = (IndexError, ZeroDivisionError)  # which is of no operator alone: a ValueError may be another one
 
 
 class SampleError(ModelError):
@@ -26,7 +27,7 @@ class SampleError(ModelError):
     ----------
     error : BaseException
     is_noticed : bool
-        Whether it is one of `NOTICED` that the program did not raise itself.
+        Whether it is one of `OF_MACHINE`, and not one that the program did raise itself.
     """
 
     def __init__(self, refusal: ModelError, error: BaseException, is_noticed: bool = False) -> None:

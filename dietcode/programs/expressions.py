@@ -26,6 +26,7 @@ from dietcode.programs.sets import SET
 from dietcode.programs.sites import Context, Path, Site, is_of_library
 from dietcode.programs.sources import Statics, is_tensor
 from dietcode.programs.tensor_calls import tensor_operation
+from dietcode.programs.truths import lower_number, lower_truth
 from dietcode.programs.trying import UNREACHED, lower_thrown
 from dietcode.programs.values import KnownValue, Register, Several, Value
 
@@ -168,7 +169,11 @@ class ExpressionLowering(ABC):
         then(self.truth(node))
 
     def truth(self, node: ast.expr) -> Value:
-        """Return the value of a condition; a tensor's is waited for."""
+        """Return the truth of a condition; a tensor's is waited for."""
+        return lower_truth(self, node, self._asked(node))
+
+    def _asked(self, node: ast.expr) -> Value:
+        """Return the value of a condition."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.code.emit("unary", (self.truth(node.operand),), "not")
         if isinstance(node, ast.Compare) and self.site(node).role == "tensor" and self._is_of_numbers(node):
@@ -183,7 +188,9 @@ class ExpressionLowering(ABC):
                 what = f"is a {'dict' if DICT in kinds else 'set'} or None as a condition"
                 raise self.refuse(node, f"{what}; write `is None`, or len of it")
             return self.code.emit("len", (self.code.emit("field", (value,), name),))
-        return self.number(value, "float") if kinds and all(map(is_tensor_kind, kinds)) else value
+        if any(map(is_tensor_kind, kinds)):
+            return lower_number(self, node, value)
+        return value
 
     def number(self, value: Value, word: str) -> Value:
         """Return the number that a tensor of one element is: the instance waits for it."""
@@ -216,9 +223,10 @@ class ExpressionLowering(ABC):
         for at, one in enumerate(node.values):
             if at and not self.is_seen(one):
                 break
-            value = self.truth(one)
+            value = self._asked(one)
             self.code.write(name, value)
             if at < len(node.values) - 1:
+                value = lower_truth(self, one, value)
                 if isinstance(node.op, ast.And):
                     self.code.jump_unless(value, end)
                 else:
@@ -376,6 +384,10 @@ class ExpressionLowering(ABC):
     @abstractmethod
     def call(self, node: ast.Call) -> Value:
         """Write a call."""
+
+    @abstractmethod
+    def is_of(self, value: Value, types: tuple[type, ...]) -> Value:
+        """Return whether a value is of some types."""
 
     @abstractmethod
     def callee(self, node: ast.AST) -> int:

@@ -93,6 +93,7 @@ class _Forming:
         self._classes = recording.classes
         self._types: list[Type] = []
         self._constants: list[Any] = []
+        self._numbers: dict[tuple[type, str], int] = {}  # of constants
         self._lookups: list[list[list[int]]] = []
         self._tensors: list[dict[str, Any]] = []
         self._names: list[str] = []
@@ -170,8 +171,8 @@ class _Forming:
         if one.word in ("lookup", "setfield"):
             find = self._lookup if one.word == "lookup" else self._name
             return [one.word, *writes, reads[0], find(one.rest[0]), reads[1]]
-        if one.word in ("unary", "binary", "as"):
-            return [one.word, *writes, *one.rest, *reads]
+        if one.word in ("unary", "binary", "as", "apart"):
+            return [one.word, *([writes] if one.word == "apart" else writes), *one.rest, *reads]
         number = {
             "const": lambda: self._constant(one.rest[0].value),
             "raise": lambda: self._constant(one.rest[0].value),
@@ -191,11 +192,11 @@ class _Forming:
             raise _UnknownValueError(
                 f"{clip(value)} is a value of the program; allowed: numbers, texts, None"
             )
-        for at, known in enumerate(self._constants):
-            if type(known) is type(value) and repr(known) == repr(value):  # 0.0 and -0.0 are two
-                return at
-        self._constants.append(value)
-        return len(self._constants) - 1
+        key = (type(value), repr(value))  # 0.0 and -0.0 are two
+        if key not in self._numbers:
+            self._numbers[key] = len(self._constants)
+            self._constants.append(value)
+        return self._numbers[key]
 
     def _lookup(self, pairs: Mapping[Any, Any]) -> int:
         own = [[self._constant(key), self._constant(value)] for key, value in pairs.items()]

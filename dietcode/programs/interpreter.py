@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from dietcode.errors import DietCodeError
@@ -291,6 +292,8 @@ def _noticed(word: str, error: Exception) -> int | None:
     """Return the number of what the machine notices, where that is an exception of Python's."""
     if isinstance(error, ZeroDivisionError):
         return 5
+    if word == "apart" and isinstance(error, ValueError):
+        return 17
     if not isinstance(error, IndexError):
         return None
     return 12 if word == "pop" and "empty" in str(error) else 2
@@ -298,7 +301,8 @@ def _noticed(word: str, error: Exception) -> int | None:
 
 def _said(thrown: Any) -> str:
     if not isinstance(thrown, Record):
-        return {5: "division by zero", 12: "pop from an empty list"}.get(thrown, "index out of range")
+        known = {5: "division by zero", 12: "pop from an empty list", 17: "too many or few values to unpack"}
+        return known.get(thrown, "index out of range")
     args = thrown.fields.get("args") or ()
     return f"{thrown.name}: {args[0]}" if args else thrown.name
 
@@ -372,6 +376,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "slice": lambda _, __, r, d, a, b, c: operator.setitem(r, d, r[a][r[b] : r[c]]),
     "append": lambda _, __, r, a, b: r[a].append(r[b]),
     "pop": lambda _, __, r, d, a, b: operator.setitem(r, d, r[a].pop(-1 if r[b] is None else r[b])),
+    "apart": lambda _, __, r, own, a: [*starmap(r.__setitem__, zip(own, r[a], strict=True))],
     "len": lambda _, __, r, d, a: operator.setitem(r, d, len(r[a])),
     "kind": lambda form, _, r, d, a: operator.setitem(r, d, _kind(form, r[a])),
     "as": lambda _, __, r, d, word, a: operator.setitem(r, d, _SEQUENCES[word](r[a])),
@@ -381,6 +386,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "characters": lambda _, __, r, d, a: operator.setitem(r, d, list(r[a])),
     "parsed": lambda _, __, r, d, a: operator.setitem(r, d, parsed(r[a])),
     "ordinal": lambda _, __, r, d, a: operator.setitem(r, d, ord(r[a])),
+    "character": lambda _, __, r, d, a: operator.setitem(r, d, chr(r[a])),
     "concatenate": lambda _, __, r, d, a: operator.setitem(r, d, "".join(r[a])),
     "order": lambda _, __, r, d, a, b: operator.setitem(r, d, (r[a] > r[b]) - (r[a] < r[b])),
     "rounded": lambda _, __, r, d, a, b: operator.setitem(r, d, round(r[a], r[b])),

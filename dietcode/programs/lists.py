@@ -169,6 +169,11 @@ def repeated(items: Sequence[Any], times: int) -> list[Any]:
     return found
 
 
+def repeated_tuple(items: Sequence[Any], times: int) -> tuple[Any, ...]:
+    """Return ``items * times`` of a tuple."""
+    return tuple(repeated(items, times))
+
+
 def extend(items: list[Any], others: Sequence[Any]) -> None:
     """Do ``items.extend(others)``, which may be the same."""
     many = len(others)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
 from dietcode.programs.generators import is_generator
-from dietcode.programs.iterators import ITERATOR, NUMBERS
+from dietcode.programs.taking import has_iterator, taker
 from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
 from dietcode.workload.text import one_line
@@ -131,12 +131,15 @@ def lower_listed(lowering: FunctionWriter, node: ast.Call) -> Value:
     """Write ``list`` of what a loop may go over."""
     code, name = lowering.code, f" listed {node.lineno} {node.col_offset}"
     code.write(name, code.emit("list", ()))
+
+    def add(item: Value) -> None:
+        code.emit("append", (code.read(name), item), writes=0)
+
+    if has_iterator(lowering, node.args[0]):
+        _taken(lowering, node.args[0], add, name)
+        return code.read(name)
     start, stop, step, item = _rounds(lowering, node.args[0], f"listed {node.lineno} {node.col_offset}")
-
-    def body(at: Value) -> None:
-        code.emit("append", (code.read(name), item(at)), writes=0)
-
-    _counted(lowering, f"{name} at", start, stop, step, body)
+    _counted(lowering, f"{name} at", start, stop, step, lambda at: add(item(at)))
     return code.read(name)
 
 
@@ -185,9 +188,13 @@ def _loop(
 ) -> None:
     if lowering.site(iterable).role == "written":  # by an object's class
         iterable = lowering.site(iterable).value
-    kinds = lowering.site(iterable).kinds
-    if kinds & {ITERATOR, NUMBERS}:
-        _over_iterator(lowering, target, lowering.value(iterable), ITERATOR in kinds, body, mark)
+    if has_iterator(lowering, iterable):
+
+        def run_with(found: Value) -> None:
+            lowering.store(target, found)
+            body()
+
+        _taken(lowering, iterable, run_with, f"{mark} {len(lowering.loops)}")
         return
     start, stop, step, item = _rounds(lowering, iterable, f"{mark} {len(lowering.loops)}")
 
@@ -198,35 +205,15 @@ def _loop(
     _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run)
 
 
-def _over_iterator(
-    lowering: FunctionWriter,
-    target: ast.expr,
-    iterator: Value,
-    is_of_list: bool,
-    body: Callable[[], None],
-    mark: str,
-) -> None:
-    """Write a loop over an iterator, of which the body may take items too."""
-    code, name = lowering.code, f" iterator {mark} {len(lowering.loops)}"
-    code.write(name, iterator)
+def _taken(lowering: FunctionWriter, iterable: ast.expr, body: Callable[[Value], None], mark: str) -> None:
+    """Write a loop over iterators, of which the body may take items too."""
+    code = lowering.code
+    take = taker(lowering, iterable, mark, _rounds)
     again, end = Label(), Label()
     code.label(again)
-    own = code.read(name)
-    word = "place"
-    step: Value = KnownValue(1)
-    if is_of_list:
-        place, items = code.emit("field", (own,), "place"), code.emit("field", (own,), "iterated")
-        inside = code.emit("binary", (place, code.emit("len", (items,))), "<")
-        code.jump_unless(inside, end)
-        found: Value = code.item(items, place)
-    else:
-        word = "number"
-        found = place = code.emit("field", (own,), word)
-        step = code.emit("field", (own,), "step")
-    code.emit("setfield", (own, code.emit("binary", (place, step), "+")), word, writes=0)
+    found = take(end)
     lowering.loops.append((again, end))
-    lowering.store(target, found)
-    body()
+    body(found)
     lowering.loops.pop()
     code.jump(again)
     code.label(end)

@@ -134,7 +134,8 @@ class FunctionLowering(CallLowering):
             if hasattr(cls, "_fields"):
                 known = tuple(self.code.emit("field", (value,), name) for name in cls._fields)
             elif known is None:
-                known = tuple(self.code.emit("get", (value, KnownValue(at))) for at in range(many))
+                items = self.code.emit("characters", (value,)) if cls is str else value
+                known = self.code.apart(items, many)
             for one, own in zip(target.elts, known, strict=True):
                 self.store(one, own)
         elif isinstance(target, ast.Subscript) and self.site(target).role == "library":  # of a dict

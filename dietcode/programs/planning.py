@@ -286,12 +286,16 @@ def _with_splits(function: Mapping[str, Any], splits: Sequence[Split | int]) -> 
             lines.append(line)
             code.append(["block", one[1], split.second, [one[3][k] for k in split.second_operands] + hoisted])
         lines.append(line)
+    places.append(len(code))  # the end of what is behind the last one
     for one in code:
         if one[0] == "jump":
             one[1] = places[one[1]]
         elif one[0] == "else":
             one[2] = places[one[2]]
-    return {**function, "registers": spare, "code": code, "lines": lines}
+    found = {**function, "registers": spare, "code": code, "lines": lines}
+    if "handlers" in function:
+        found["handlers"] = [[*(places[at] for at in own), d] for *own, d in function["handlers"]]
+    return found
 
 
 def _description(

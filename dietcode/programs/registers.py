@@ -28,6 +28,7 @@ _PURE = frozenset(
         "characters",
         "parsed",
         "ordinal",
+        "character",
         "rounded",
     )
 )

@@ -58,6 +58,7 @@ OF_TEXTS: dict[Callable[..., Any], str] = {  # and the instructions that they ar
     characters: "characters",
     parsed: "parsed",
     ord: "ordinal",
+    chr: "character",
 }
 BUILTINS = (len, int, float, bool, abs, min, max, list, tuple, round, find, *OF_TEXTS, *MATH)
 _FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)

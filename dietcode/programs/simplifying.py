@@ -37,7 +37,9 @@ from dietcode.programs.statements import (
     load,
     loop_without_else,
     name_of,
+    one_by_one,
     taken_apart,
+    the_same,
     without_context,
 )
 
@@ -129,6 +131,10 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         self._note_generators(node, word)
         if word in ("zip", "min", "max") and len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             given = node.args[0].value
+            same = the_same(given) if word == "zip" else None
+            if same is not None:
+                node.args = same
+                return self.visit_Call(node)
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
@@ -158,9 +164,10 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         if is_join or (word in (*_WHOLE, "set", "dict") and word not in lists.LAZY):
             for one in node.args[:1]:
                 mark_whole(one)
-        if is_join or word in LOOPED:
+        is_added = isinstance(node.func, ast.Attribute) and node.func.attr in ("extend", "update")
+        if is_join or is_added or word in LOOPED:
             node.args = [as_list(one) for one in node.args]
-        if is_join:
+        if is_join or is_added:
             node.args = [call(one, "list", one) if is_looped(one) else one for one in node.args]
 
     def _lazy(self, node: ast.Call, word: str) -> ast.expr | None:
@@ -234,6 +241,12 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             node.slice.upper = node.slice.upper or at(node, ast.Constant(None))
         return node
 
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        """``{x!r}`` -> ``{repr(x)}``."""
+        if node.conversion == ord("r"):
+            node.value, node.conversion = call(node, "repr", node.value), -1
+        return self.generic_visit(node)
+
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """``raise C`` -> ``raise C()``."""
         if isinstance(node.exc, ast.Name) and is_exception_class(self._stands_for(node.exc)):
@@ -263,7 +276,7 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             return made
         if not others:
             node.value = self._all_kept(target, node.value)
-        found = taken_apart(node)
+        found = taken_apart(node) or one_by_one(node)
         return self._all(found) if found is not None else self.generic_visit(node)
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt]:
@@ -294,6 +307,9 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         return renamed(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
+        node.value = as_list(node.value)
+        if is_looped(node.value):
+            node.value = call(node, "list", node.value)
         self.generic_visit(node)
         target = node.target
         if isinstance(target, ast.Name):

@@ -39,7 +39,9 @@ def rewritten(node: ast.Call, function: Any) -> ast.expr | None:
 
 
 def key_of(node: ast.expr, outside: Callable[[ast.expr], Any], one: ast.expr) -> ast.expr | None:
-    """Return ``itemgetter(k)`` and ``attrgetter("a")`` of something; None for other functions."""
+    """Return ``itemgetter(k)``, ``attrgetter("a")`` and ``x.__getitem__`` of something; None for others."""
+    if isinstance(node, ast.Attribute) and node.attr == "__getitem__":
+        return at(node, ast.Subscript(node.value, one, ast.Load()))
     if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
         return None
     given, function = node.args[0], outside(node.func)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ _SELVES = (
     "list",
     "tuple",
 )  # whose only positional pattern is the value itself
+
+_READING = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
 
 Outside = Callable[[str], tuple[bool, Any]]
 """Whether a name that is not local stands for something, and that."""
@@ -137,8 +140,16 @@ def taken_apart(node: ast.Assign) -> list[ast.stmt] | None:
         return None
     (star,), many = stars, len(target.elts)
     begin = [assigned(node, "whole", node.value)]
-    enough = ast.Compare(call(node, "len", load(node, "whole")), [ast.GtE()], [ast.Constant(many - 1)])
-    begin.append(at(node, ast.Assert(at(node, enough), None)))
+    length = call(node, "len", load(node, "whole"))
+    parts_said = [
+        ast.Constant(f"not enough values to unpack (expected at least {many - 1}, got "),
+        ast.FormattedValue(copy.deepcopy(length), -1, None),
+        ast.Constant(")"),
+    ]
+    error = call(node, "ValueError", at(node, ast.JoinedStr(parts_said)))
+    few = at(node, ast.Compare(length, [ast.Lt()], [ast.Constant(many - 1)]))
+    if many > 1:
+        begin.append(at(node, ast.If(few, [at(node, ast.Raise(error, None))], [])))
     values: list[ast.expr] = []
     for k, one in enumerate(target.elts):
         index = k if k < star else k - many
@@ -151,6 +162,42 @@ def taken_apart(node: ast.Assign) -> list[ast.stmt] | None:
             values.append(at(node, ast.Subscript(load(node, "whole"), ast.Constant(index), ast.Load())))
     parts = zip(target.elts, values, strict=True)
     return [*begin, *(at(node, ast.Assign([one], value)) for one, value in parts)]
+
+
+def one_by_one(node: ast.Assign) -> list[ast.stmt] | None:
+    """Return ``a, b = self.a, self.b`` as two assignments; None where one could change what another reads."""
+    (target, *others) = node.targets
+    if others or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return None
+    names = {one.id for one in target.elts if isinstance(one, ast.Name)}
+    parts = [one for value in node.value.elts for one in ast.walk(value)]
+    read = {one.id for one in parts if isinstance(one, ast.Name)}
+    is_read_alone = all(isinstance(one, _READING) for one in parts)
+    if (
+        len(names) != len(target.elts)
+        or len(names) != len(node.value.elts)
+        or names & read
+        or not is_read_alone
+    ):
+        return None
+    pairs = zip(target.elts, node.value.elts, strict=True)
+    return [at(node, ast.Assign([one], value)) for one, value in pairs]
+
+
+def the_same(node: ast.expr) -> list[ast.expr] | None:
+    """Return ``[x] * 3`` as three reads of one value; None for anything else."""
+    sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+    items = [one for one in sides if isinstance(one, ast.List | ast.Tuple) and len(one.elts) == 1]
+    counts = [one.value for one in sides if isinstance(one, ast.Constant) and type(one.value) is int]
+    if (
+        len(items) != 1
+        or len(counts) != 1
+        or not 1 <= counts[0] <= 32
+        or isinstance(items[0].elts[0], ast.Starred)
+    ):
+        return None
+    first = bound(node, "same", items[0].elts[0])
+    return [first, *(load(node, "same") for _ in range(counts[0] - 1))]
 
 
 def chosen_case(node: ast.Match, outside: Outside) -> list[ast.stmt] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dietcode.programs import letters
 from dietcode.runtime.programs.instances import characters, concatenated, parsed
 
 # Their text is read as that of programs is, so they are written with loops.
@@ -63,6 +64,16 @@ def position(text: str, piece: str) -> int:
     own = characters(text)
     many = len(characters(piece))
     for at in range(len(own) - many + 1):
+        if concatenated(own[at : at + many]) == piece:
+            return at
+    return -1
+
+
+def last_position(text: str, piece: str) -> int:
+    """Return ``text.rfind(piece)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    for at in range(len(own) - many, -1, -1):
         if concatenated(own[at : at + many]) == piece:
             return at
     return -1
@@ -148,6 +159,106 @@ def stripped(text: str) -> str:
     return concatenated(own[low:high])
 
 
+def stripped_left(text: str) -> str:
+    """Return ``text.lstrip()``."""
+    own = characters(text)
+    low = 0
+    while low < len(own) and own[low] in _SPACES:
+        low = low + 1
+    return concatenated(own[low:])
+
+
+def stripped_right(text: str) -> str:
+    """Return ``text.rstrip()``."""
+    own = characters(text)
+    high = len(own)
+    while high > 0 and own[high - 1] in _SPACES:
+        high = high - 1
+    return concatenated(own[:high])
+
+
+def stripped_of(text: str, given: str) -> str:
+    """Return ``text.strip(given)``."""
+    return stripped_left_of(stripped_right_of(text, given), given)
+
+
+def stripped_left_of(text: str, given: str) -> str:
+    """Return ``text.lstrip(given)``."""
+    own, others = characters(text), characters(given)
+    low = 0
+    while low < len(own) and own[low] in others:
+        low = low + 1
+    return concatenated(own[low:])
+
+
+def stripped_right_of(text: str, given: str) -> str:
+    """Return ``text.rstrip(given)``."""
+    own, others = characters(text), characters(given)
+    high = len(own)
+    while high > 0 and own[high - 1] in others:
+        high = high - 1
+    return concatenated(own[:high])
+
+
+def without_begin(text: str, piece: str) -> str:
+    """Return ``text.removeprefix(piece)``."""
+    return cut(text, len(characters(piece)), None) if begins(text, piece) else text
+
+
+def without_end(text: str, piece: str) -> str:
+    """Return ``text.removesuffix(piece)``."""
+    many = len(characters(piece))
+    return cut(text, None, len(characters(text)) - many) if many > 0 and ends(text, piece) else text
+
+
+def parted(text: str, piece: str) -> tuple[str, str, str]:
+    """Return ``text.partition(piece)``."""
+    many = len(characters(piece))
+    if many == 0:
+        raise ValueError("empty separator")
+    at = position(text, piece)
+    if at < 0:
+        return text, "", ""
+    return cut(text, None, at), piece, cut(text, at + many, None)
+
+
+def parted_last(text: str, piece: str) -> tuple[str, str, str]:
+    """Return ``text.rpartition(piece)``."""
+    many = len(characters(piece))
+    if many == 0:
+        raise ValueError("empty separator")
+    at = last_position(text, piece)
+    if at < 0:
+        return "", "", text
+    return cut(text, None, at), piece, cut(text, at + many, None)
+
+
+def with_zeros(text: str, width: int) -> str:
+    """Return ``text.zfill(width)``."""
+    own = characters(text)
+    zeros = ["0"] * (width - len(own))
+    if len(own) > 0 and own[0] in ("+", "-"):
+        return concatenated(own[:1] + zeros + own[1:])
+    return concatenated(zeros + own)
+
+
+def left(text: str, width: int) -> str:
+    """Return ``text.ljust(width)``."""
+    return concatenated([text] + [" "] * (width - len(characters(text))))
+
+
+def right(text: str, width: int) -> str:
+    """Return ``text.rjust(width)``."""
+    return concatenated([" "] * (width - len(characters(text))) + [text])
+
+
+def character(number: int) -> str:
+    """Return ``chr(number)``."""
+    if number < 0 or number > 0x10FFFF:
+        raise ValueError("chr() arg not in range(0x110000)")
+    return chr(number)
+
+
 def are_digits(text: str) -> bool:
     """Return ``text.isdigit()``."""
     own = characters(text)
@@ -207,7 +318,27 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("replace", 2): replaced,
     ("isdigit", 0): are_digits,
     ("isspace", 0): are_spaces,
+    ("rfind", 1): last_position,
+    ("lstrip", 0): stripped_left,
+    ("rstrip", 0): stripped_right,
+    ("strip", 1): stripped_of,
+    ("lstrip", 1): stripped_left_of,
+    ("rstrip", 1): stripped_right_of,
+    ("removeprefix", 1): without_begin,
+    ("removesuffix", 1): without_end,
+    ("partition", 1): parted,
+    ("rpartition", 1): parted_last,
+    ("zfill", 1): with_zeros,
+    ("ljust", 1): left,
+    ("rjust", 1): right,
+    **letters.METHODS,
 }
-FUNCTIONS: dict[Any, Callable[..., Any]] = {len: length, list: listed, int: whole, float: real}
+OF_WIDTHS = ("zfill", "ljust", "rjust")  # which take a number; all others take texts
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    len: length,
+    list: listed,
+    int: whole,
+    float: real,
+}
 ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
-REHEARSED = (" 1 ab ", "b")  # texts with which each line is reached: the first, and others
+REHEARSED = ((" 1 ab aΣ'b \n\0 ", "b"), ("b", "b"))  # texts with which each line is reached

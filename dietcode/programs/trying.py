@@ -70,7 +70,7 @@ def _lower_taken(writer: FunctionWriter, node: ast.Try) -> None:
         other = Label()
         types = _types_of(writer, clause)
         code.taken[handler] = (*code.taken.get(handler, ()), *types)
-        own = [number for number, cls in OF_MACHINE if issubclass(cls, types)]
+        own = [-number for number, cls in OF_MACHINE if issubclass(cls, types)]
         records = enumerate(writer.classes.values())
         own += [RECORD_KINDS + k for k, cls in records if is_exception_class(cls) and issubclass(cls, types)]
         found = code.emit("lookup", (code.read(key), KnownValue(False)), dict.fromkeys(own, True))
@@ -92,12 +92,12 @@ def _types_of(writer: FunctionWriter, clause: ast.ExceptHandler) -> tuple[type, 
 
 
 def _write_key(writer: FunctionWriter, name: str, key: str) -> None:
-    """Write the class of an exception: the kind of a record, or the number of what the machine noticed."""
+    """Write the class of an exception: the kind of a record, or the negative of what the machine noticed."""
     code, known = writer.code, Label()
     kind = code.emit("kind", (code.read(name),))
     code.write(key, kind)
     code.jump_unless(code.emit("binary", (kind, KnownValue(INT)), "=="), known)
-    code.write(key, code.read(name))
+    code.write(key, code.emit("unary", (code.read(name),), "neg"))
     code.label(known)
 
 
@@ -114,7 +114,7 @@ def _write_exception(
     for number, cls in OF_MACHINE:
         if issubclass(cls, types):
             other = Label()
-            is_own = code.emit("binary", (code.read(key), KnownValue(number)), "==")
+            is_own = code.emit("binary", (code.read(key), KnownValue(-number)), "==")
             code.jump_unless(is_own, other)
             code.write(variable, _made(writer, cls, KnownValue(None)))
             code.label(other)

@@ -64,5 +64,11 @@ class FunctionWriter(Protocol):
     def throw(self, cls: type, text: str) -> None:
         """Write an exception of the program's."""
 
+    def is_of(self, value: Value, types: tuple[type, ...]) -> Value:
+        """Return whether a value is of some types."""
+
+    def number(self, value: Value, word: str) -> Value:
+        """Return the number that a tensor of one element is."""
+
     def callee(self, node: ast.AST) -> int:
         """Return the number of the context that a call calls."""

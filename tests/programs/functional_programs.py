@@ -418,6 +418,38 @@ def words_in_groups() -> Case:
 # ---- Decoding and search ----
 
 
+def closures_that_count() -> Case:
+    """Functions that are values and keep a count; which one runs depends on a number or on a tensor."""
+
+    def program(words: list[int]) -> Any:
+        def counting(scale: float) -> Any:
+            calls = 0
+
+            def step(state: Any, word: int) -> Any:
+                nonlocal calls
+                calls += 1
+                return torch.tanh(CELL(vector(word), state) * scale), calls
+
+            return step
+
+        fast, slow = counting(2.0), counting(0.5)
+        state, other = (torch.zeros(H),) * 2
+        notes: list[Any] = []
+        for word in words:
+            is_fast = SCORE(state) > 0 if word % 2 else word > 4
+            state, count = (fast if is_fast else slow)(state, word)
+            own = (SCORE(other) if word % 3 else None) or 1
+            notes.append((count, not is_fast, bool(is_fast), (word,) * 2, float(own) > 0))
+            other = other + state
+        best = max(range(len(words)), key=words.__getitem__)
+        notes.extend(reversed(words))
+        notes += (word + 1 for word in words)
+        inner, outer = CELL, SCORE
+        return state, notes, best, outer(inner(vector(words[best]), other))
+
+    return dietcode.program(program), _words(3, 1, 5, 4, 6, 2), _words(4, 2, seed=5)
+
+
 def drafted_text() -> Case:
     def step(state: Any, word: int) -> Any:
         return CELL(vector(word).unsqueeze(0), state.unsqueeze(0)).squeeze(0)
@@ -496,6 +528,7 @@ PROGRAMS = {
         calculator,
         tokens_one_by_one,
         words_in_groups,
+        closures_that_count,
         drafted_text,
         visits_of_a_tree,
     )

@@ -119,8 +119,76 @@ def by_numbers(items: list[int]) -> Any:
     return found, groups, sums, [*itertools.repeat(3, 2), *range(len(items))]
 
 
+def iterators_beside_others(items: list[int]) -> Any:
+    """What one has given is gone, also where the one beside it has nothing left."""
+    own, found = iter(items), []
+    for one, at in zip(own, range(2), strict=False):
+        found.append((one, at))
+    for at, one in enumerate(own, 5):
+        found.append((at, one + next(own, 0)))
+    pairs, rest = list(zip(*[iter(items)] * 2, strict=False)), iter(items)
+    both = [(one, at, other) for one, (at, other) in zip(rest, enumerate(rest), strict=False)]
+    numbers = itertools.count(3)
+    known = dict(zip(items, numbers, strict=False)), next(numbers), [a * b for a, b in pairs], both
+    first = [one for _, one in zip(range(1), rest, strict=False)]
+    letters = iter("".join(map(str, items)))
+    return found, known, first, next(letters, "-"), list(letters), max(zip(iter(items), items, strict=False))
+
+
+class Sized:
+    def __init__(self, items: list[int]) -> None:
+        self.items = list(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class Opened:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return 1
+
+    def __bool__(self) -> bool:
+        return self.number > 1
+
+
+def truths_of_objects(items: list[int]) -> Any:
+    stack, found = Sized(items), []
+    while stack:
+        found.append(stack.items.pop())
+    for one in items:
+        own = Opened(one) if one % 2 else Sized([7] * (one % 3)) if one else None
+        other = own or Opened(9)
+        found += [1 if own else 2, bool(own), isinstance(other, Opened), not own, bool(own and one > 1)]
+        if (own and one > 2) or not Sized([]):
+            found.append(len(other))
+    some = any(Opened(one) for one in items), all(list(map(Opened, items))), bool(stack)
+    return found, some, [one for one in items if Opened(one)], bool(items), bool(items[0] if items else "")
+
+
+def taken_apart(items: list[int]) -> Any:
+    found: list[Any] = []
+    for own in ([items], [items, *items], items):
+        try:
+            left, right = own
+            found.append((left, right))
+        except ValueError:
+            found.append("other than two")
+        try:
+            first, *rest = items[: len(own)]
+            found.append((first, rest))
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
 ITEMS = [[1, 2, 3], [9, 4], [5], [2, 2, 7, 8, 1]]
-CASES = (counters, composed, tables, taken_in_turns, everyday, by_numbers)
+CASES = (
+    *(counters, composed, tables, taken_in_turns, everyday, by_numbers),
+    *(iterators_beside_others, truths_of_objects, taken_apart),
+)
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda one: one.__name__)

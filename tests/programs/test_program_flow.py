@@ -373,7 +373,7 @@ def with_nonlocal(n: int) -> Any:
 
 
 def with_large_letters(text: str) -> Any:
-    return text.upper()
+    return text.swapcase()
 
 
 def with_print(n: int) -> Any:
@@ -528,13 +528,9 @@ class Basket:
         return len(self.items)
 
 
-def with_truth_of_an_object(items: list[int]) -> Any:
-    return 1 if Basket(items) else 2
-
-
 def with_iterator_beside(items: list[int]) -> Any:
     both = iter(items)
-    return list(zip(both, both, strict=False))
+    return list(zip(both, both, strict=True))
 
 
 def with_bounded_extended(items: list[int]) -> Any:
@@ -573,8 +569,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a variable that changes": (with_late_binding, [[1, 2]], "and reads k, which is assigned anew"),
     "a function as result": (with_function_as_result, [1], "returns a function; return what it gives"),
     "an iterator as result": (with_iterator_as_result, [[1]], "returns an iterator; return list of it"),
-    "the truth of an object": (with_truth_of_an_object, [[1]], "the truth of a Basket, which its"),
-    "an iterator in zip": (with_iterator_beside, [[1, 2]], "an iterator in zip, enumerate or reversed"),
+    "an iterator in zip, which is strict": (with_iterator_beside, [[1, 2]], "with strict=True; leave that"),
     "a bounded deque extended": (
         with_bounded_extended,
         [[1]],
@@ -594,7 +589,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
-    "large letters": (with_large_letters, ["ab"], "calls upper of a text; allowed: join, split, strip"),
+    "large letters": (with_large_letters, ["ab"], "calls swapcase of a text; allowed: join, split, strip"),
     "an object with code, with other fields": (
         with_code_at_birth,
         [1],
@@ -624,7 +619,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "out": (with_out, [torch.ones(2)], "allowed: results that are new"),
     "a function in place": (with_function_in_place, [torch.ones(2)], "allowed: relu"),
     "a number that is called": (with_number_called, [1], "calls int, which a value chooses; name the"),
-    "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples and lists"),
+    "a record taken apart": (with_record_apart, [Pair(1)], "takes a Pair apart; allowed: tuples, lists and"),
     "two shapes": (
         with_two_shapes,
         [torch.ones(2), torch.ones(3)],

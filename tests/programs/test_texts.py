@@ -15,6 +15,7 @@ from program_runs import compiled, native_program
 
 import dietcode
 from dietcode.errors import ModelError, ProgramError
+from dietcode.programs.letters import small_at
 from dietcode.programs.modeling import model_of
 from dietcode.programs.planning import plan_program
 from dietcode.runtime.programs.loaded import LoadedProgram
@@ -210,3 +211,47 @@ def test_what_is_no_text_is_named(function: Any, sample: Any, given: Any, words:
 def test_join_of_numbers_is_refused() -> None:
     with pytest.raises(ModelError, match=r"test_texts\.py:\d+: .*expected str instance, int found"):
         _native(joined, [[1, 2]])
+
+
+def letters_of(text: str) -> Any:
+    cases = text.upper(), text.lower(), text.capitalize(), text.title(), text.casefold()
+    are = text.isalpha(), text.isalnum(), text.isupper(), text.islower()
+    return cases, are, f"{text!r}", repr(text), f"{len(text)!r} {1.5!r} {text!s}"
+
+
+def trimmed(text: str) -> Any:
+    ends = text.lstrip(), text.rstrip(), text.strip("a -"), text.lstrip("a -"), text.rstrip("a -")
+    pieces = text.removeprefix("a"), text.removesuffix("-"), text.partition("-"), text.rpartition("-")
+    return ends, pieces, text.zfill(6), text.ljust(7), text.rjust(7), text.rfind("a"), text.rfind("")
+
+
+def spelled(text: str) -> Any:
+    found = "".join(chr(ord(one) + 1) for one in text)
+    try:
+        last = chr(len(text) - 1)
+    except ValueError:
+        last = "none"
+    try:
+        left, right = text
+    except ValueError:
+        left, right = "no", "pair"
+    (c, d), *rest = [text[:2] if len(text) > 1 else "xy", *text]
+    return found, last, left, right, c, d, rest, [a + b for a, b in ("xy", (text or "w")[-1:] + "z")]
+
+
+LETTERS = [*TEXTS, "ΑΣ ος'Σ", "straße ǅ", "x'y\"z\\\n\t\x00é\u200b😀", "it's", "İi\u0345 ﬁ", "Α.Σ·Α ΣΣ"]
+
+
+@pytest.mark.parametrize("function", [letters_of, trimmed, spelled])
+def test_letters_are_as_python_has_them(function: Any) -> None:
+    wanted = [function(one) for one in LETTERS]
+    assert _called(_native(function, LETTERS[:8]), LETTERS) == wanted
+    assert compiled(function, LETTERS[:8], LETTERS) == wanted
+
+
+def test_the_small_letter_of_a_sigma_depends_on_its_word() -> None:
+    middle = (*range(0x3100), *range(0xA000, 0xAC00), *range(0xFE00, 0x10600), *range(0xE0000, 0xE0200))
+    behind = [f"A{chr(one)}Σ" for one in middle]
+    assert ["".join(small_at(list(one), k) for k in range(3)) for one in behind] == [
+        one.lower() for one in behind
+    ]

@@ -139,4 +139,30 @@ def best_first() -> Case:
     return dietcode.program(program), _words(24)[:8], _words(25)[:6]
 
 
-PROGRAMS = {one.__name__: one for one in (exceptions_beside_tensors, modules_beside_lists, best_first)}
+def taken_behind_a_product() -> Case:
+    """What depends on the instance alone is taken out of a block that stands before a ``try``."""
+    inner, outer = nn.Linear(H, H).eval(), nn.Linear(H, H).eval()
+
+    def program(rows: Any) -> Any:
+        state, found = torch.zeros(H), []
+        for number, row in rows:
+            state = torch.tanh(inner(state) + outer(row))
+            try:
+                found.append(12 // number)
+                _, last = found[-number:]
+            except ZeroDivisionError:
+                found.append(-1)
+            except ValueError:
+                found.append(-2)
+            else:
+                found.append(last)
+        return state, found
+
+    given = [[(number, torch.randn(H)) for number in words] for words in _words(26)]
+    return dietcode.program(program), given[:8], given[8:]
+
+
+PROGRAMS = {
+    one.__name__: one
+    for one in (exceptions_beside_tensors, modules_beside_lists, best_first, taken_behind_a_product)
+}

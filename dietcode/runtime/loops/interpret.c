@@ -267,6 +267,18 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         value = r[i->a];
         if ((problem = pop(&value, &r[i->b], &r[i->d])) == F_INDEX) failure.b = value.object->length;
         break;
+      case I_APART:
+        value = r[i->a];
+        failure.b = value.kind;
+        if (!has_items(&value)) {
+          problem = F_KINDS;
+        } else if (value.object->length != i->count) {
+          problem = F_APART;
+          failure.a = i->count, failure.b = value.object->length;
+        } else {
+          for (int32_t k = 0; k < i->count; k++) r[i->list[k]] = value.object->items[k];
+        }
+        break;
       case I_LEN:
         failure.b = r[i->a].kind;
         if (has_items(&r[i->a])) r[i->d] = (Value){.kind = V_INT, .i = r[i->a].object->length};
@@ -367,6 +379,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
       case I_CHARACTERS: case I_PARSED: case I_ORDINAL:
         failure.b = r[i->a].kind;
         problem = take_apart(w, i->op, &r[i->a], &r[i->d]);
+        break;
+      case I_CHARACTER:
+        failure.b = r[i->a].kind;
+        problem = spell(w, &r[i->a], &r[i->d]);
         break;
       case I_CONCATENATE: {
         int32_t wrong;

@@ -41,7 +41,7 @@ typedef enum {
   I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
   I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES,
   I_KIND, I_AS, I_LOOKUP, I_THROW, I_FORMAT, I_JOIN, I_ORDER, I_ROUNDED, I_CONCATENATE,
-  I_CHARACTERS, I_PARSED, I_ORDINAL
+  I_CHARACTERS, I_PARSED, I_ORDINAL, I_APART, I_CHARACTER
 } Opcode;
 typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL, U_INVERT, U_ROUND, U_FLOOR, U_CEIL, U_SQRT, U_EXP, U_LOG,
   U_TANH, U_SIN, U_COS, U_LOG2, U_LOG10, U_LOG1P, U_EXPM1 } Unary;
@@ -68,7 +68,8 @@ typedef enum {
   F_DEADLOCK,
   F_NESTED,     /* comparison of values that are too deep */
   F_LONG,       /* a chain of more blocks than depths count */
-  F_THROWN      /* record, kind and payload of the first of its arguments, V_NOTHING for none */
+  F_THROWN,     /* record, kind and payload of the first of its arguments, V_NOTHING for none */
+  F_APART       /* how many names, how many items */
 } FailureKind;
 
 /* What ends a call. */
@@ -293,6 +294,7 @@ void note_read(Workplace *w, const Value *value); /* that a text is, if it is on
 FailureKind format_text(Workplace *w, const Value *value, int32_t spec, Value *out);
 FailureKind join_texts(Workplace *w, const Value *r, const int32_t *registers, int32_t count, int32_t *wrong, Value *out);
 FailureKind take_apart(Workplace *w, int32_t op, const Value *text, Value *out); /* characters, a number, that of a character */
+FailureKind spell(Workplace *w, const Value *number, Value *out); /* the character of a number */
 FailureKind join_items(Workplace *w, const Value *list, int32_t *wrong, Value *out); /* which are texts */
 
 /* interpret.c */

@@ -331,6 +331,20 @@ static FailureKind find_ordinal(const Text *text, Value *out) {
   return FINE;
 }
 
+FailureKind spell(Workplace *w, const Value *given, Value *out) {
+  int64_t number = given->i;
+  int is_half = number >= 0xd800 && number < 0xe000; /* of a pair, which UTF-8 does not have */
+  if ((given->kind != V_INT && given->kind != V_BOOL) || number < 0 || number > 0x10ffff || is_half) return F_KINDS;
+  int length = number < 0x80 ? 1 : number < 0x800 ? 2 : number < 0x10000 ? 3 : 4;
+  static const int firsts[] = {0, 0, 0xc0, 0xe0, 0xf0};
+  char bytes[4];
+  for (int i = length - 1; i > 0; i--, number >>= 6) bytes[i] = (char)(0x80 | (number & 0x3f));
+  bytes[0] = (char)(firsts[length] | number);
+  int64_t text = keep_text(w, (Text){.bytes = bytes, .length = length, .hash = hash_on(NO_HASH, bytes, length)}, length);
+  if (text >= 0) *out = (Value){.kind = V_TEXT, .i = text};
+  return FINE;
+}
+
 static int is_word(const char *text, const char *word) {
   for (; *word; text++, word++)
     if ((*text | 0x20) != *word) return 0;

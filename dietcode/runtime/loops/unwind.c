@@ -5,7 +5,9 @@
  * wrong is not thrown: limits, what samples did not show, and what Python would not notice. */
 #include "machine.h"
 
-int is_thrown(int64_t kind) { return kind == F_INDEX || kind == F_EMPTY || kind == F_DIVISION || kind == F_THROWN; }
+int is_thrown(int64_t kind) {
+  return kind == F_INDEX || kind == F_EMPTY || kind == F_DIVISION || kind == F_THROWN || kind == F_APART;
+}
 
 static const Handler *handler_of(const Function *function, int64_t pc) {
   for (int32_t k = 0; k < function->num_handlers; k++) {

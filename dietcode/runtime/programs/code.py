@@ -21,15 +21,17 @@ An instruction is one of
     ["format", d, a, k]  ["join", d, [a…]]       texts: a number by a specification; all, as ``str`` has them
     ["concatenate", d, a]  ["characters", d, a]  the texts of a list as one; a text's characters
     ["parsed", d, a]  ["ordinal", d, a]          the float that a text is, or None; the number of a character
+    ["character", d, a]                          the character of a number
     ["order", d, a, b]                           whether a text, or a tuple or list of some, is before another
                                                  (-1), it (0), or behind (1)
     ["rounded", d, a, b]                         a number, to so many digits behind the point
+    ["apart", [d…], a]                           the items of a list or tuple, which has as many
     ["throw", a]                                 an exception: a record, whose first field are its arguments
 
 A function's ``handlers`` are lists ``[begin, end, target, d]``: what is thrown by an instruction from begin
 up to end is written to d, and target goes on. The first one that has an instruction counts; without one, the
 caller throws. What the machine notices is thrown as a whole number: an index out of range (2), a division by
-zero (5), an empty list (12). What else goes wrong ends the instance.
+zero (5), an empty list (12), other than so many items (17). What else goes wrong ends the instance.
 
 where d, a, b and c are registers, and all else are numbers of what the program lists. A result of a block
 that nobody reads may be written to -1, which is no register.
@@ -47,7 +49,7 @@ OPERATIONS = (
     "record",
     *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
     *("raise", "argmax", "values", "kind", "as", "lookup", "throw", "format", "join", "order", "rounded"),
-    *("concatenate", "characters", "parsed", "ordinal"),
+    *("concatenate", "characters", "parsed", "ordinal", "apart", "character"),
 )
 UNARY = (
     "neg",
@@ -75,7 +77,7 @@ RECORD_KINDS = 16  # the kind of a record is this and its number
 MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
 _WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool"), "sequence": tuple(SEQUENCES)}
 _CHANGING = {"put", "append", "pop", "setfield"}
-_OF_TEXTS = ("format", "join", "order", "concatenate", "characters", "parsed", "ordinal")
+_OF_TEXTS = ("format", "join", "order", "concatenate", "characters", "parsed", "ordinal", "character")
 _LAST = ("return", "jump", "raise", "throw")
 # What follows an operation, and the field of the machine's instruction that it goes to.
 _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -114,9 +116,11 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "join": (("register", "d"), ("registers", "list")),
     "order": (("register", "d"), ("register", "a"), ("register", "b")),
     **dict.fromkeys(
-        ("concatenate", "characters", "parsed", "ordinal"), (("register", "d"), ("register", "a"))
+        ("concatenate", "characters", "parsed", "ordinal", "character"),
+        (("register", "d"), ("register", "a")),
     ),
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
+    "apart": (("registers", "list"), ("register", "a")),
 }
 SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
 

@@ -52,6 +52,11 @@ def _index(plan: ProgramPlan, index: int, length: int, _: int) -> str:
     return f"index {index} of {length} items" + (f"; allowed: {-length}…{length - 1}" if length else "")
 
 
+def _apart(plan: ProgramPlan, wanted: int, given: int, _: int) -> str:
+    word = "too many" if given > wanted else "not enough"
+    return f"ValueError: {word} values to unpack (expected {wanted}, got {given})"
+
+
 def _field(plan: ProgramPlan, name: int, kind: int, record: int) -> str:
     owner = plan.records[record][0] if kind == RECORD else _KINDS[kind]
     return f"{owner} has no {plan.names[name]}"
@@ -89,6 +94,8 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
         "characters": f"characters of {_KINDS[b]}; allowed: of str",
         "parsed": f"a number written as {_KINDS[b]}; allowed: str",
         "ordinal": f"ord of {_KINDS[b]}; allowed: of a str of one character",
+        "apart": f"{_KINDS[b]} taken apart; allowed: tuples and lists",
+        "character": f"chr of {_KINDS[b]}; allowed: of the number of a character",
         "join": f"{_KINDS[b]} as a text; allowed: numbers, bools, texts and None",
     }
     if operation in of_texts:
@@ -116,6 +123,7 @@ _SAID: dict[int, Callable[[ProgramPlan, int, int, int], str]] = {
     9: _operand,
     10: _elements,
     11: _row,
+    17: _apart,
 }
 _ENDS = {
     4: "a whole number beyond 64 bits",
