@@ -30,9 +30,9 @@ def export_cells(recursion: Recursion, name: str) -> tuple[Cells, Weights]:
     import torch
 
     x = [] if recursion.x is None else [_example(recursion.x, is_id=not recursion.x)]
-    per_child = [torch.zeros(shape) for shape in recursion.states]
+    per_child = [torch.zeros(shape, dtype=torch.float32) for shape in recursion.states]
     if recursion.is_sum:
-        below = [torch.zeros(recursion.children, *shape) for shape in recursion.states]
+        below = [torch.stack([one] * recursion.children) for one in per_child]
     else:
         below = per_child * recursion.children
     below = [one.clone() for one in below]
@@ -49,7 +49,7 @@ def export_cells(recursion: Recursion, name: str) -> tuple[Cells, Weights]:
 def _example(shape: Shape, is_id: bool) -> Any:
     import torch
 
-    return torch.zeros((), dtype=torch.int64) if is_id else torch.zeros(shape)
+    return torch.zeros(shape, dtype=torch.int64 if is_id else torch.float32)
 
 
 def _imported(
@@ -62,8 +62,16 @@ def _imported(
         raise ModelError(f"{word}: {error}; {ADVICE}") from error
     import torch
 
-    with torch.no_grad():
-        checked_states(module(*args), tuple(states))
+    try:
+        with torch.no_grad():
+            made = checked_states(module(*args), tuple(states))
+    except RuntimeError as error:  # as of weights of another dtype, which an export does not always see
+        line = str(error).partition("\n")[0]
+        raise ModelError(f"{word}: {line}; its inputs and states are float32") from error
+    wrong = [str(one.dtype) for one in made if one.dtype != torch.float32]
+    if wrong:
+        given = f"{word}: returns a state of {wrong[0].removeprefix('torch.')}"
+        raise ModelError(f"{given}; allowed: float32, as .float() makes a module's weights and a tensor")
     try:
         graph, weights = import_exported(program, word, {})
     except ModelError as error:

@@ -45,6 +45,12 @@ def _of_those_there(m: Any, x: Any, h: Any, there: Any) -> Any:
     return torch.tanh(torch.softmax(scores, 0) @ h + x), torch.ones(())
 
 
+def _forbidden_labels(m: Any, x: Any, a: Any, b: Any) -> Any:
+    """The forward algorithm over a tree; no label may follow the first one."""
+    scores = torch.logsumexp(m.t + a, 1) + torch.logsumexp(m.t + b, 1) + x
+    return torch.clamp(scores - torch.logsumexp(scores, 0), min=-40)
+
+
 def _bent(m: Any, x: Any, a: Any, b: Any) -> Any:
     return F.softplus(m.w(a) + x, beta=2, threshold=1) - F.elu(b, 0.7)
 
@@ -60,6 +66,11 @@ CELLS: dict[str, tuple[Any, Callable[[], dict[str, Any]], Any, list[Any], Any]] 
         _best_paths,
         lambda: {"t": nn.Parameter(torch.randn(9, 9))},
         *(2, [(9,), (9,)], (9,)),
+    ),
+    "forbidden labels": (
+        _forbidden_labels,
+        lambda: {"t": nn.Parameter(torch.where(torch.arange(9)[:, None] > 0, torch.randn(9, 9), -torch.inf))},
+        *(2, [(9,)], (9,)),
     ),
     "attention over children that are there": (
         _of_those_there,
@@ -90,7 +101,7 @@ def _structures(most: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sampled(keep=2)
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", CELLS)
 def test_as_eager(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "make_library", untuned_library)

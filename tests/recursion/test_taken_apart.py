@@ -187,6 +187,25 @@ def test_cells_that_cannot_be_exported(function: Callable[..., Any], problem: st
         export_cells(recursion, "cell")
 
 
+def test_cells_of_another_dtype_than_float32() -> None:
+    """Also where the default dtype is another one."""
+    of_products = Parts(lambda m, x, h: m.w(x) + m.u(h), w=_of_x(), u=_of_h())
+    of_elements = Parts(lambda m, x, h: m.scale * h, scale=nn.Parameter(torch.ones(H)))
+    default = torch.get_default_dtype()
+    for dtype in (torch.float32, torch.float64):
+        for cell, problem in (
+            (of_products, "^cell: .*Float and Double; its inputs and states are float32"),
+            (of_elements, "^cell: returns a state of float64; allowed: float32, as .float"),
+        ):
+            recursion = Recursion(cell.double().eval(), children=1, states=[(H,)], x=(X,))
+            torch.set_default_dtype(dtype)
+            try:
+                with pytest.raises(ModelError, match=problem):
+                    export_cells(recursion, "cell")
+            finally:
+                torch.set_default_dtype(default)
+
+
 def test_training_mode_is_refused() -> None:
     recursion = Recursion(Parts(lambda m, x, h: h), children=1, states=[(H,)], x=(X,))
     with pytest.raises(ModelError, match=r"call model.eval\(\)"):
