@@ -29,6 +29,8 @@ class FunctionEvaluation(ArgumentEvaluation):
         source = self._source
         for one in node.keywords:
             name = str(one.arg)
+            if name not in function.read:  # a default, which is computed here
+                continue
             is_of_comprehension = " " in name and not name.startswith("cell ")
             if source.stores.get(name, 0) > 1 or name in source.stored_in_loops or is_of_comprehension:
                 what = f"{function.__name__} is a value, and reads {name.split(maxsplit=1)[0]}"

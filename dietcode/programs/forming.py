@@ -136,7 +136,7 @@ class _Forming:
         generator = f"{context.source.where(tree)}: {name}" if was_generator(tree) else ""
         self._throwing[context.number] = ThrowingCode(code, self._classes, generator)
         parameters = len(context.source.parameters) - len(context.statics)
-        instructions, registers = finished(code.instructions, parameters, self._throws)
+        instructions, registers = finished(code.instructions, parameters)
         places: dict[int, int] = {}
         kept: list[Instruction] = []
         for one in instructions:

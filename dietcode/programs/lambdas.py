@@ -53,6 +53,26 @@ def _is_of(node: ast.Lambda, code: CodeType) -> bool:
     return bool(inside) and all(inside)
 
 
+def computed_defaults(node: ast.Lambda) -> list[tuple[ast.arg, ast.expr]]:
+    """Return the parameters of a lambda whose defaults are no constants, as ``k=k``, with these."""
+    given = node.args
+    pairs = list(zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=False))
+    is_plain = not given.posonlyargs
+    return [(own, value) for own, value in pairs if is_plain and not isinstance(value, ast.Constant)]
+
+
+def _without_computed(node: ast.Lambda) -> list[ast.keyword]:
+    """Take such defaults from a lambda; returns what its value is made with."""
+    found, given = [], node.args
+    for own, value in computed_defaults(node):
+        given.args.remove(own)
+        given.kwonlyargs.append(own)
+        given.kw_defaults.append(None)
+        given.defaults.remove(value)
+        found.append(ast.copy_location(ast.keyword(own.arg, value), node))
+    return found
+
+
 def without_lambdas(tree: ast.FunctionDef) -> ast.FunctionDef:
     """Return a function whose lambdas that are values are functions within it; it is changed.
 
@@ -70,12 +90,13 @@ def without_lambdas(tree: ast.FunctionDef) -> ast.FunctionDef:
 
         def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
             name = f"lambda {node.lineno} {node.col_offset}"
+            kept = [self.visit(one) for one in _without_computed(node)]
             body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
             own = ast.fix_missing_locations(
                 ast.copy_location(ast.FunctionDef(name, node.args, body, []), node)
             )
             made.append(without_lambdas(own))
-            return as_value(ast.copy_location(ast.Name(name, ast.Load()), node))
+            return as_value(ast.copy_location(ast.Name(name, ast.Load()), node), kept)
 
     tree.body = [_Named().visit(one) for one in tree.body]
     tree.body = [*tree.body, *made]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from itertools import compress
+from operator import ne
 from typing import Any
 
 from dietcode.runtime.programs.instances import characters, concatenated
@@ -18,13 +20,12 @@ _CHARACTERS = [
 _IGNORED = frozenset(
     "'.:·\u0387\u055f\u05f4‘’․‧\ufe13﹒﹕＇．："
 )  # in the middle of a word, beside what has these categories:
-_IGNORED_CATEGORIES = ("Mn", "Me", "Cf", "Lm", "Sk")
+_IGNORED_CATEGORIES = frozenset(("Mn", "Me", "Cf", "Lm", "Sk"))
 
 
 def _changed(change: Callable[[str], str]) -> dict[str, str]:
-    return {
-        one: other for one, other in zip(_CHARACTERS, map(change, _CHARACTERS), strict=True) if one != other
-    }
+    others = list(map(change, _CHARACTERS))
+    return dict(compress(zip(_CHARACTERS, others, strict=True), map(ne, _CHARACTERS, others)))
 
 
 _CAPITALS, _SMALL, _TITLES = _changed(str.upper), _changed(str.lower), _changed(str.title)
@@ -35,10 +36,8 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
 def _members(tests: Iterable[bool]) -> Callable[[str], bool]:
     """Return the function that says whether a character is one of those for which a test is true."""
-    bounds: list[int] = []
-    for one, is_member in zip(_CHARACTERS, tests, strict=True):
-        if is_member == (len(bounds) % 2 == 0):
-            bounds.append(ord(one))
+    found = list(tests)
+    bounds = list(map(ord, compress(_CHARACTERS, map(ne, found, [False, *found[:-1]]))))
     many = len(bounds)
 
     def member(one: str) -> bool:
@@ -56,17 +55,17 @@ def _members(tests: Iterable[bool]) -> Callable[[str], bool]:
     return member
 
 
-def _is_ignored(one: str) -> bool:
-    return one in _IGNORED or unicodedata.category(one) in _IGNORED_CATEGORIES
-
-
+_CATEGORIES = list(map(unicodedata.category, _CHARACTERS))
 is_letter = _members(map(str.isalpha, _CHARACTERS))
 is_letter_or_number = _members(map(str.isalnum, _CHARACTERS))
 is_capital = _members(map(str.isupper, _CHARACTERS))
 is_small = _members(map(str.islower, _CHARACTERS))
-is_title = _members(unicodedata.category(one) == "Lt" for one in _CHARACTERS)
+is_title = _members(one == "Lt" for one in _CATEGORIES)
 is_cased = _members(one.isupper() or one.islower() or one.istitle() for one in _CHARACTERS)
-is_ignored = _members(map(_is_ignored, _CHARACTERS))
+is_ignored = _members(
+    category in _IGNORED_CATEGORIES or one in _IGNORED
+    for one, category in zip(_CHARACTERS, _CATEGORIES, strict=True)
+)
 is_printable = _members(map(str.isprintable, _CHARACTERS))
 
 

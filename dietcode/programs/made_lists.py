@@ -36,6 +36,15 @@ class _Renaming(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return at(node, ast.Name(self._names.get(node.id, node.id), node.ctx))
 
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        """Rename what a lambda reads, and not its parameters; its defaults are outside of it."""
+        given = node.args
+        given.defaults = [self.visit(one) for one in given.defaults]
+        given.kw_defaults = [one if one is None else self.visit(one) for one in given.kw_defaults]
+        own = {one.arg for one in ast.walk(given) if isinstance(one, ast.arg)}
+        node.body = _Renaming({k: v for k, v in self._names.items() if k not in own}).visit(node.body)
+        return node
+
 
 def with_pairs(node: ast.AST, found: ast.expr | None, rows: list[ast.expr]) -> ast.expr:
     """Return a dict of pairs, or another one with them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -158,7 +158,7 @@ class _Closures(ast.NodeTransformer):
         is_closure = named is closure
         known = self._functions.get(node.args[0].id) if is_closure and _is_name(node.args[0]) else None
         if known is not None:
-            node.args, node.keywords = [constant(known)], self._read(node, known)
+            node.args, node.keywords = [constant(known)], [*node.keywords, *self._read(node, known)]
         if is_closure:
             return node
         if not isinstance(node.func, ast.Name):
@@ -182,9 +182,9 @@ def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name)
 
 
-def as_value(node: ast.expr) -> ast.expr:
-    """Return a function that is named as one that is a value."""
-    return at(node, ast.Call(constant(closure), [node], []))
+def as_value(node: ast.expr, given: Sequence[ast.keyword] = ()) -> ast.expr:
+    """Return a function that is named as one that is a value, with what its value is made with."""
+    return at(node, ast.Call(constant(closure), [node], list(given)))
 
 
 def closure(function: Any, **read: Any) -> Any:

@@ -35,9 +35,7 @@ _PURE = frozenset(
 _LEAVING = ("jump", "return", "raise", "throw")
 
 
-def finished(
-    instructions: Sequence[Instruction], num_parameters: int, throws: bool = False
-) -> tuple[list[Instruction], int]:
+def finished(instructions: Sequence[Instruction], num_parameters: int) -> tuple[list[Instruction], int]:
     """Return the instructions that are needed, over few registers, and how many these are.
 
     Parameters
@@ -46,14 +44,11 @@ def finished(
         They are changed.
     num_parameters : int
         The first registers, which stay.
-    throws : bool
-        Whether something takes exceptions: then an item that nobody needs is read nevertheless.
     """
     code = _reachable(list(instructions))
-    pure = _PURE - {"get"} if throws else _PURE
     while True:
         alive = _alive_after(code)
-        kept = [one for one, after in zip(code, alive, strict=True) if _is_needed(one, after, pure)]
+        kept = [one for one, after in zip(code, alive, strict=True) if _is_needed(one, after)]
         changed = len(kept) < len(code)
         for one, after in zip(code, alive, strict=True):
             if one.group is not None:
@@ -129,8 +124,10 @@ def _alive_after(code: Sequence[Instruction]) -> list[set[int]]:
     return after
 
 
-def _is_needed(one: Instruction, alive: set[int], pure: frozenset[str]) -> bool:
-    return one.word not in pure or not alive.isdisjoint(one.writes)
+def _is_needed(one: Instruction, alive: set[int]) -> bool:
+    """Whether something reads what an instruction writes, or it may find that an item is not there."""
+    is_pure = one.word in _PURE and (one.word != "get" or one.is_sure)
+    return not is_pure or not alive.isdisjoint(one.writes)
 
 
 def _narrowed(one: Instruction, alive: set[int]) -> bool:

@@ -11,7 +11,7 @@ from dietcode.programs.cells import with_caches, with_cells
 from dietcode.programs.displays import DisplaySimplification
 from dietcode.programs.exceptions import is_exception_class
 from dietcode.programs.generators import as_list, mark_whole, without_yield
-from dietcode.programs.lambdas import without_lambdas
+from dietcode.programs.lambdas import computed_defaults, without_lambdas
 from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
     LOOPED,
@@ -270,7 +270,9 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         (target, *others) = node.targets
         if not others and _is_cut(target):
             return self._all(_spliced(node, target, node.value))
-        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name) and not others:
+        is_lambda = isinstance(node.value, ast.Lambda) and not computed_defaults(node.value)
+        if is_lambda and isinstance(target, ast.Name) and not others:
+            assert isinstance(node.value, ast.Lambda)  # as is said above
             body: list[ast.stmt] = [at(node, ast.Return(node.value.body))]
             made: ast.AST = self.visit(at(node, ast.FunctionDef(target.id, node.value.args, body, [])))
             return made

@@ -159,7 +159,13 @@ class FunctionSource:
         """Return the default of a parameter, by its position; raises KeyError without one."""
         if position >= len(self._plain):
             return (self.function.__kwdefaults__ or {})[self.parameters[position]]
-        defaults = self.function.__defaults__ or ()
+        try:
+            defaults = self.function.__defaults__ or ()
+        except ValueError:
+            what = (
+                "a default that is computed; give it as an argument, or write a lambda, as lambda x, k=k: …"
+            )
+            raise self.refusal(self.tree, what) from None
         last = len(self._plain)
         if isinstance(self.function, NestedFunction):
             last -= len(self.function.read)

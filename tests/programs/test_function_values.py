@@ -135,6 +135,17 @@ def iterators_beside_others(items: list[int]) -> Any:
     return found, known, first, next(letters, "-"), list(letters), max(zip(iter(items), items, strict=False))
 
 
+def defaults_that_are_computed(items: list[int]) -> Any:
+    several = [lambda one, k=k: one + k for k in range(3)]
+    for k in items:
+        several.append(lambda one, by=2, k=k: one * by + k)
+    count = 1
+    kept = lambda one, count=count: one + count  # noqa: E731
+    count = 5
+    shadowed = [list(map(lambda one: one - 1, [one, 7])) for one in items]  # noqa: C417
+    return [own(items[0]) for own in several], several[-1](1, by=7), kept(count), several[0](1, k=9), shadowed
+
+
 class Sized:
     def __init__(self, items: list[int]) -> None:
         self.items = list(items)
@@ -187,7 +198,7 @@ def taken_apart(items: list[int]) -> Any:
 ITEMS = [[1, 2, 3], [9, 4], [5], [2, 2, 7, 8, 1]]
 CASES = (
     *(counters, composed, tables, taken_in_turns, everyday, by_numbers),
-    *(iterators_beside_others, truths_of_objects, taken_apart),
+    *(iterators_beside_others, truths_of_objects, taken_apart, defaults_that_are_computed),
 )
 
 

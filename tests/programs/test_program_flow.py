@@ -184,6 +184,16 @@ def test_few_registers_are_left() -> None:
     assert len(function["lines"]) == len(function["code"])
 
 
+def test_an_item_that_nobody_needs_is_there_nevertheless() -> None:
+    def program(items: list[int]) -> int:
+        _, _last = items[0], items[2]
+        return len(items)
+
+    found = compiled(program, [[1, 2, 3]], [[1, 2, 3, 4], [1]])
+    assert found[0] == 4
+    assert isinstance(found[1], InstanceError)
+
+
 def test_deep_recursion_needs_no_stack() -> None:
     (found,) = compiled(power, [3], [5000])
     assert found == 2**5000
