@@ -69,6 +69,7 @@ def export(
             no_constants_of_sizes(),
             recorded_branches() as branches,
             _sizes_of_one_alike(),
+            torch.no_grad(),  # loops of whole numbers have no gradients, which PyTorch would look for
             _quiet(),
         ):
             program = torch.export.export(

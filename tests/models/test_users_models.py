@@ -167,3 +167,43 @@ def test_padding_that_follows_from_the_size() -> None:
     (result,) = model.executable.outputs
     assert len(str(model.executable.type_of(result))) < 100
     assert_calls(module, model, [(torch.randn(1, 3, *size),) for size in ((3, 3), (21, 21), (4, 9), (15, 8))])
+
+
+class BestPath(nn.Module):
+    """Viterbi's algorithm over the transitions of a CRF, forwards and backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(6, 5)
+        self.transitions = nn.Parameter(torch.randn(5, 5))
+
+    def forward(self, x: Any, mask: Any) -> tuple[Any, Any]:
+        """Return the best score and its tags, [b, l]."""
+
+        def step(best: Any, given: Any) -> tuple[Any, Any]:
+            own, here = given
+            value, before = (best[:, :, None] + self.transitions).max(1)
+            return torch.where(here[:, None], value + own, best), before
+
+        def back(tag: Any, given: Any) -> tuple[Any, Any]:
+            before, here = given
+            return torch.where(here, before.gather(1, tag[:, None])[:, 0], tag), tag.clone()
+
+        steps = self.scores(x).transpose(0, 1), mask.transpose(0, 1)
+        last, before = torch._higher_order_ops.scan(step, torch.zeros(x.shape[0], 5), steps)
+        best, tag = last.max(-1)
+        _, tags = torch._higher_order_ops.scan(back, tag, (before, steps[1]), reverse=True)
+        return best, tags.T
+
+
+def test_the_best_path_of_a_crf() -> None:
+    """PyTorch looked for gradients of whole numbers that a loop beside parameters gives."""
+    batch, length = Dim("B", min=1, max=3), Dim("L", min=1, max=9)
+
+    def args(rows: int, count: int) -> tuple[Any, Any]:
+        return torch.randn(rows, count, 6), torch.arange(count) < torch.randint(1, count + 1, (rows, 1))
+
+    torch.manual_seed(0)
+    module = BestPath()
+    model = compiled(module, args(2, 5), ({0: batch, 1: length},) * 2)
+    assert_calls(module, model, [args(*size) for size in ((1, 1), (3, 9), (1, 2), (3, 1))])
