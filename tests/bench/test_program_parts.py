@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_libraries import untuned_library
 from small_programs import pair_program, pair_weights
-from test_recursion_parts import untuned
 
 from dietcode.models import compiling
 from dietcode.programs.compiling import compile_program
@@ -35,7 +35,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.py").write_text(_FILE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DIETCODE_CACHE", str(folder / "cache"))
-        patch.setattr(compiling, "make_library", untuned)
+        patch.setattr(compiling, "make_library", untuned_library)
         compile_program(pair_program(), pair_weights(), folder / "pairs")
     return folder
 
