@@ -59,6 +59,7 @@ _BRIEF = bool(os.environ.get("DIETCODE_TEST_BRIEF"))  # as `make test` has it; w
 settings.register_profile("short", max_examples=30, deadline=None)
 settings.register_profile("long", max_examples=100, deadline=None)
 settings.load_profile("long" if _LONG else "short")
+_MANY = 4
 # Reasons that nobody can install away: rights, a kernel, a processor.
 _NOT_INSTALLED = (
     "this CPU ",
@@ -113,16 +114,18 @@ def _recorded() -> dict[str, float]:
 
 
 def _sample(items: list[pytest.Item]) -> None:
-    """Of a test marked ``sampled(keep=N)`` leave all but N evenly spread cases, or N/3, to a longer run."""
+    """Of a test marked ``sampled(keep=N)`` leave all but N evenly spread cases to `make test-long`.
+
+    Of these, and of a test that has `_MANY` cases without the marker, `make test` runs a third.
+    """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled") and not item.get_closest_marker("long"):
+        if not item.get_closest_marker("long"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for found in cases.values():
         marker = found[0].get_closest_marker("sampled")
-        assert marker is not None
-        keep = min(marker.kwargs["keep"], len(found))
-        if _BRIEF:
+        keep = min(marker.kwargs["keep"], len(found)) if marker else len(found)
+        if _BRIEF and (marker or len(found) >= _MANY):
             keep = -(-keep // 3)
         kept = {(2 * number + 1) * len(found) // (2 * keep) for number in range(keep)}
         for position, item in enumerate(found):

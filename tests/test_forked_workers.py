@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 _CONFTEST = """
 import os
@@ -39,6 +41,7 @@ def test_fails():
 """
 
 
+@pytest.mark.thorough
 def test_they_import_once_and_die_alone(tmp_path: Path) -> None:
     """One that crashes is replaced, asserts are explained, and nothing is left at the end."""
     (tmp_path / "conftest.py").write_text(_CONFTEST)

@@ -78,6 +78,7 @@ def test_a_library_is_looked_at_and_loaded_without_a_home(tmp_path: Path) -> Non
     assert np.isfinite([row["measured_gflops"] for row in json.loads(done.stdout)]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("arguments", "names"),

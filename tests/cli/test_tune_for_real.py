@@ -183,6 +183,7 @@ def interrupted_at(process: subprocess.Popen[str], stage: str) -> tuple[int, str
     return status, rest, children
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", ["seed", pytest.param("calibrate", marks=pytest.mark.long)])
 def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path: Path, stage: str) -> None:
     spec = tmp_path / "spec.json"

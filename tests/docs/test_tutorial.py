@@ -120,6 +120,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)  # two tuning runs, and a dozen processes that import the compiler
 def test_the_tutorial_is_done(terminal: Terminal) -> None:
     """All of it in `make test-long`; else what needs one tuning run."""

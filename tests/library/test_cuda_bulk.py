@@ -103,6 +103,7 @@ def hopper(tile: CudaMicroKernel, code: CudaCode, tmp_path: Path) -> Iterator[Gp
     load_driver()  # as it was
 
 
+@pytest.mark.thorough
 def test_maps_are_made_where_extents_and_addresses_allow_it(hopper: Gpu, tile: CudaMicroKernel) -> None:
     if tile is PADDED:  # of copies, which always begin at multiples of 16 bytes
         assert [hopper.check(150, 72, k)[1] for k in (200, 130, 13)] == [2, 2, 2]

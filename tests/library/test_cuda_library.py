@@ -329,6 +329,7 @@ def test_threads_that_come_first_at_once_load_once(fresh: Any, driver: ctypes.CD
     assert ctypes.c_int.in_dll(driver, "num_loads").value == 1
 
 
+@pytest.mark.thorough
 def test_the_same_inputs_give_the_same_bytes(code: CudaCode) -> None:
     assert compile_library(PROBLEM, TILES, TREE, ("T",), TARGETS).library == code.library
 

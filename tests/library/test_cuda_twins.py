@@ -39,6 +39,7 @@ def code() -> CudaCode:
     return compile_library(PROBLEM, [TILE], 0, (), [CudaTarget(arch) for arch in ARCHS])
 
 
+@pytest.mark.thorough
 def test_no_architecture_is_left_out(code: CudaCode) -> None:
     assert code.left_out == {}
     assert list(code.kernels) == list(ARCHS)

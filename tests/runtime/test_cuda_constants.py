@@ -106,6 +106,7 @@ def given(batch: int) -> tuple[Any, Any, Any]:
     return x.as_subclass(OnGpu), w.as_subclass(OnGpu), expected
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_calls_take_what_was_packed(library: CudaLibrary) -> None:
     for batch in (1, 3, 3):

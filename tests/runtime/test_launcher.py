@@ -34,6 +34,7 @@ def ticks(task):
 QUIET = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "3"}
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_many_calls_at_once_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:

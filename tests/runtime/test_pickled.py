@@ -31,6 +31,7 @@ def _called(library: Any, bound: Any, x: Any) -> tuple[Any, Any]:
     return library(X=x, W=library.pack(W=W)), bound(x)
 
 
+@pytest.mark.thorough
 def test_a_process_that_starts_anew_gets_them(folder: Path) -> None:
     library: Any = dietcode.load(folder, num_threads=1)
     bound = library.bind(W=library.pack(W=W))

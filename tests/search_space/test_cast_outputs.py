@@ -24,6 +24,7 @@ def kernel_of(einsum: str, dtype: str, target: CpuTarget) -> Compiled:
     return all_tails(dataclasses.replace(problem, output_dtype=dtype), tile, target)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("einsum", ["mk,nk->mn", "bmk,bkn->bmn"])

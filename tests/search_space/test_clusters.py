@@ -54,6 +54,7 @@ def dense(dtype: str = "float16") -> Emulated:
     return Emulated(half("mk,nk->mn", {"n": 72, "k": 200}, dtype), TILES, HOPPER)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m", [1, 64, 70, 200])

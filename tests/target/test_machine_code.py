@@ -52,6 +52,7 @@ def test_every_architecture_gives_machine_code_that_tells_what_it_takes(arch: st
     assert 128 <= facts.code_bytes < len(cubin)
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_the_same_text_gives_the_same_bytes() -> None:
     target = CudaTarget("sm_90")

@@ -176,6 +176,7 @@ def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) 
     assert MANIFEST in files
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_a_library_of_a_convolution_comes_of_records() -> None:
     conv = {

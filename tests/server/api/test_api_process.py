@@ -223,6 +223,7 @@ def _has_ipv6() -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_streams_across_processes_resume_and_end_with_the_server(tmp_path):
     with serving(tmp_path) as (url, process), database_in(tmp_path) as database:
         job_id = add_job(database)
@@ -354,6 +355,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert done.stderr.startswith("dietcode: this command needs fastapi, uvicorn: pip install ")
 
 
+@pytest.mark.thorough
 def test_what_a_proxy_would_forward_is_believed_from_nobody(tmp_path: Path) -> None:
     """Who is asked, from where and by which scheme: a client that forges these headers gains nothing."""
     database = Database(f"sqlite:///{tmp_path / 'dietcode.db'}")

@@ -25,6 +25,7 @@ class _Idle:
         return True
 
 
+@pytest.mark.thorough
 def test_pages_of_a_recursion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(data_dir=tmp_path)
     database = Database(settings.database)

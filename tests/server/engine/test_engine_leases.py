@@ -114,6 +114,7 @@ def test_a_server_that_stands_still_loses_its_job_to_another(
     assert new[0].is_running() and two.row(job_id).runner == row.runner
 
 
+@pytest.mark.thorough
 @only_postgresql
 def test_deadlines(servers: Callable[..., Server]) -> None:
     server = servers()
@@ -134,6 +135,7 @@ def test_deadlines(servers: Callable[..., Server]) -> None:
     assert server.reach(waiting, JobState.FAILED).error == "as told"
 
 
+@pytest.mark.thorough
 @only_sqlite
 def test_a_worker_refuses_a_stale_schema(servers: Callable[..., Server]) -> None:
     server = servers()

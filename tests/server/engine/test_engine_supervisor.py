@@ -28,6 +28,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.close()
 
 
+@pytest.mark.thorough
 def test_jobs_run_one_after_another_oldest_first(server: Server) -> None:
     ids = [server.submit(name) for name in ("first", "second", "third")]
     server.supervisor.start()
@@ -39,6 +40,7 @@ def test_jobs_run_one_after_another_oldest_first(server: Server) -> None:
     assert server.supervisor.healthy()
 
 
+@pytest.mark.thorough
 def test_a_running_job_that_is_cancelled_ends_with_all_its_processes(server: Server) -> None:
     server.supervisor.start()
     job_id = server.submit("waits")
@@ -80,6 +82,7 @@ def test_a_worker_that_ends_too_early(server: Server, name: str, says: str, atte
     assert row.error is not None and says in row.error and row.attempt == attempts
 
 
+@pytest.mark.thorough
 def test_a_server_that_stops_hands_its_job_back_and_the_next_goes_on(server: Server) -> None:
     server.supervisor.start()
     job_id = server.submit("waits")

@@ -243,6 +243,7 @@ def test_the_oldest_of_the_queue_is_next(database: Database) -> None:
         assert [row.id for row in jobs.running(session)] == ids[::-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 def test_two_processes_claim_the_same_jobs(database: Database, url: str) -> None:
     ids = [job_in(database, Q) for _ in range(40)]
