@@ -111,6 +111,7 @@ def test_others_compilers_and_metaschedule_are_compared_by_the_one_command(
     assert not any(name.startswith("plain/chosen") for name in names)  # nothing goes on from it
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @needs_emulated_driver

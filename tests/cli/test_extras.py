@@ -118,6 +118,7 @@ def parts(typed: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if not word.startswith("DIETCODE_")], variables
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("left_out", "named", "typed"), doors())
 def test_each_door_says_what_to_install(
     left_out: str, named: str, typed: str, environments: Callable[[str], Path], places: Path

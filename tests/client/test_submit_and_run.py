@@ -156,6 +156,7 @@ def _module(file: Path) -> Any:
     return SimpleNamespace(**space)
 
 
+@pytest.mark.thorough
 def test_a_recursion(served: str, inside: Callable[..., Any], file: Path) -> None:
     bundle = _bundle(inside, file, "tree", "structures", "--max-nodes", 64, "--max-level", 16)
     manifest = json.loads((bundle / "manifest.json").read_text())

@@ -30,6 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(  # of the other kinds no page shows any
     "kind", [kind if SHOWN[kind] else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )

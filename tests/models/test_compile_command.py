@@ -181,6 +181,7 @@ def test_a_bundle_without_weights_and_with_a_narrower_range(
         model(np.ones((2, 9, 16), np.float32))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -203,6 +204,7 @@ def _assert_refused(done: subprocess.CompletedProcess[str], message: str) -> Non
     assert line.startswith("dietcode: ") and message in line
 
 
+@pytest.mark.thorough
 def test_files_that_are_refused(tmp_path: Path, inside: Any) -> None:
     (tmp_path / "model.tflite").write_bytes(b"")
     (tmp_path / "broken.pt2").write_bytes(b"no archive")

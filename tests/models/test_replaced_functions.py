@@ -27,6 +27,7 @@ class Transformer(torch.nn.Module):
         return F.grid_sample(x, grid, align_corners=self.align_corners), volume
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.filterwarnings("ignore:.*affine_grid:UserWarning")
 @pytest.mark.parametrize("align_corners", [False, True])

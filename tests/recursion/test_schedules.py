@@ -33,6 +33,7 @@ def drawn(kind: str, num_nodes: int) -> Any:
     return random.standard_normal((num_nodes, X)).astype(np.float32)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["cell", "leaf", "words"])
 def test_each_computes_the_same(kind: str) -> None:
     recursion = forgetting(kind)

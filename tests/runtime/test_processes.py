@@ -41,6 +41,7 @@ def test_tvm_imported_before_a_library() -> None:
     python(f"{PRELUDE}\nimport tvm, dietcode\ncheck(dietcode.load(sys.argv[1]), 9)", built("rows"))
 
 
+@pytest.mark.thorough
 def test_tvm_imported_after_a_library() -> None:
     script = f"""{PRELUDE}
 import dietcode

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiled import cpu_target
-from turns import TARGETS
 from tvm.support.cc import get_cc
 
 from dietcode.lean import without_torch
@@ -19,7 +17,6 @@ SCRIPT = Path(__file__).with_name("guarded.py")
 PARTS = ("contractions", "blocks", "products", "depthwise", "attentions")
 LIMIT_SECS = 840  # a part with every case compiles for minutes where other tests run beside it
 _ALL = bool(os.environ.get("DIETCODE_TEST_LONG"))  # each takes a minute then
-_BRIEF = bool(os.environ.get("DIETCODE_TEST_BRIEF"))
 
 pytestmark = pytest.mark.timeout(LIMIT_SECS + 60)
 
@@ -43,11 +40,9 @@ def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.C
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("parts", [PARTS] if not _ALL else [(part,) for part in PARTS], ids="-".join)
 def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], parts: tuple[str, ...]) -> None:
-    if _BRIEF:  # the parts take turns on the vector units
-        units = [mcpu for mcpu in TARGETS if cpu_target(mcpu).runs_here]
-        parts = parts[units.index(target.mcpu) :: len(units)]
     done = run_guarded(preloaded, target.mcpu, *parts)
     assert done.returncode == 0, f"ended by {done.returncode} after {done.stdout}: {done.stderr[-2000:]}"
     assert tuple(done.stdout.split()) == parts

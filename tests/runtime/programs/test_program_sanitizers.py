@@ -129,6 +129,7 @@ print("right")
 """
 
 
+@pytest.mark.thorough
 def test_the_reader_of_instances_under_a_sanitizer(tmp_path: Path) -> None:
     made, env = sanitized_library(tmp_path, CALL_SOURCES, "compiled_call.abi3.so")
     env["PYTHONMALLOC"] = "malloc"

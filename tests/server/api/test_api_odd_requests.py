@@ -98,6 +98,7 @@ def test_what_is_no_request_leaves_few_lines(tmp_path: Path) -> None:
     assert 0 < len(said) <= kinds * min(time.monotonic() - begun + 2, 99), said[:5]
 
 
+@pytest.mark.thorough
 def test_the_data_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "data"
     older = os.umask(0o022)

@@ -71,6 +71,7 @@ def test_a_worker_that_is_killed_leaves_an_interrupted_job(server: Server) -> No
     assert server.row(job_id).state == JobState.RUNNING.value and server.row(job_id).attempt == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("name", "says", "attempts"),
