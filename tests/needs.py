@@ -9,8 +9,14 @@ import pytest
 from dietcode.target.nvrtc import missing_packages
 
 _EXTRA = "needs the extra "
-# Ray reads the mode and the token once a process, when it is imported.
 RAY_AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
+
+
+def import_ray_with_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import Ray, which reads the mode and the token once a process, as tests of clusters need it later."""
+    for name, value in RAY_AUTH.items():
+        monkeypatch.setenv(name, value)
+    pytest.importorskip("ray", reason=of_extra("ray"))
 
 
 def of_extra(extra: str) -> str:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from needs import RAY_AUTH, of_extra
+from needs import import_ray_with_token, of_extra
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
@@ -168,9 +168,8 @@ def test_words_of_a_name(name: str, words: set[str]) -> None:
 
 
 def test_references_of_docstrings_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in RAY_AUTH.items():  # for tests of clusters in this process, which come later
-        monkeypatch.setenv(name, value)
-    for module, extra in {"tvm": "tune", "fastapi": "server", "torch": "bench", "ray": "ray"}.items():
+    import_ray_with_token(monkeypatch)
+    for module, extra in {"tvm": "tune", "fastapi": "server", "torch": "bench"}.items():
         pytest.importorskip(module, reason=of_extra(extra))
     found = references()
     assert len(found) > 100

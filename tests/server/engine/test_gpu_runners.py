@@ -11,13 +11,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
-from needs import needs_nvrtc, of_extra
+from needs import import_ray_with_token, needs_nvrtc
 
 from benchmarks.fake_children import FakeChildren
 from dietcode.backends.cuda.backend import CudaBackend
@@ -376,7 +375,6 @@ def test_a_job_is_measured_kept_and_published(
     assert refused.state == JobState.FAILED and "synthetic" in refused.error
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason=of_extra("ray"))
 def test_a_ray_cluster_that_announces_a_gpu_takes_its_jobs(
     has_gpu: list[Gpu],
     measures: Callable[[int | None], None],
@@ -384,6 +382,7 @@ def test_a_ray_cluster_that_announces_a_gpu_takes_its_jobs(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
+    import_ray_with_token(monkeypatch)
     from dietcode.measure.ray_cluster import RayCluster
     from dietcode.measure.ray_nodes import RayNodes, slot_of
 
