@@ -38,10 +38,8 @@ def versions(spec_paths: list[str], generated: str) -> dict[str, str]:
 
 def code(prefix: str = "") -> dict[str, str]:
     """Those of the versions that are the code's: its records and features, and what it generates."""
-    features = (
-        f"{RECORDS}, features {FEATURES}" if not prefix else RECORDS
-    )  # what predicts for a GPU has none
-    return {"features": features, "generator": generator(prefix)}
+    of_cpu = "" if prefix else f", features {FEATURES}"  # those of a GPU have no version
+    return {"features": RECORDS + of_cpu, "generator": generator(prefix)}
 
 
 def generator(prefix: str = "") -> str:

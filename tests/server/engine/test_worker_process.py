@@ -105,7 +105,7 @@ def test_what_else_is_refused(inside: Inside, database: Database, tmp_path: Path
     refused(inside("worker", "--data-dir", tmp_path), 1, "run `dietcode db upgrade`")
 
 
-@pytest.mark.parametrize("home", ["/", None, "/srv", "/home/al"])
+@pytest.mark.parametrize("home", ["/", None, "/srv", "/users/al"])
 def test_errors_say_no_folder_of_the_server_and_stay_readable(
     home: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +118,7 @@ def test_errors_say_no_folder_of_the_server_and_stay_readable(
 
     monkeypatch.setattr(Path, "home", classmethod(expanded))
     monkeypatch.setenv("DIETCODE_CACHE", "/var/cache/dc")
-    text = "2 / 3 GFLOP/s: /srv/dc/work/a, /var/cache/dc/b, /home/alice/c and /home/al/d: none in /srv/dc."
+    text = "2 / 3 GFLOP/s: /srv/dc/work/a, /var/cache/dc/b, /users/alice/c and /users/al/d: none in /srv/dc."
     said = without_paths(text, Path("/srv/dc/work"))
-    own = "~" if home == "/home/al" else "/home/al"
-    assert said == f"2 / 3 GFLOP/s: DATA_DIR/work/a, CACHE/b, /home/alice/c and {own}/d: none in DATA_DIR."
+    own = "~" if home == "/users/al" else "/users/al"
+    assert said == f"2 / 3 GFLOP/s: DATA_DIR/work/a, CACHE/b, /users/alice/c and {own}/d: none in DATA_DIR."
