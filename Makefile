@@ -59,7 +59,7 @@ test: test-full
 
 test-long: export DIETCODE_TEST_LONG = 1
 test-long: export DIETCODE_TEST_KILLS = 8
-test-long: export DIETCODE_TEST_EXAMPLES = 2
+test-long: export DIETCODE_TEST_EXAMPLES = 3
 test-long: test-full
 
 pytest: $(STAMP) $(LAUNCHER)

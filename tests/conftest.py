@@ -56,9 +56,10 @@ _GROUPS = {
 _LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
 _BRIEF = bool(os.environ.get("DIETCODE_TEST_BRIEF"))  # as `make test` has it; without it, `make test-full`
 
+settings.register_profile("brief", max_examples=10, deadline=None)
 settings.register_profile("short", max_examples=30, deadline=None)
 settings.register_profile("long", max_examples=100, deadline=None)
-settings.load_profile("long" if _LONG else "short")
+settings.load_profile("long" if _LONG else "brief" if _BRIEF else "short")
 _MANY = 4
 # Reasons that nobody can install away: rights, a kernel, a processor.
 _NOT_INSTALLED = (

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,8 +106,8 @@ class Machine:
         try:
             lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
             busy = sum(_busy_ticks(line.split()) for line in lines if _core_of(line) in self.cores)
-            children = os.times()
-            own = time.process_time() + children.children_user + children.children_system
+            children = resource.getrusage(resource.RUSAGE_CHILDREN)
+            own = time.process_time() + children.ru_utime + children.ru_stime
             busy -= ticks_of_descendants() if self.in_children else 0
             return busy / os.sysconf("SC_CLK_TCK") - own
         except (OSError, ValueError):

@@ -252,6 +252,7 @@ def test_positions_are_tensors_beside_torch(monkeypatch: pytest.MonkeyPatch) -> 
     assert given and all(isinstance(value, torch.Tensor) for value in given)
 
 
+@pytest.mark.thorough
 def test_a_library_with_two_outputs_beside_numpy() -> None:
     data = block_data(
         "two",

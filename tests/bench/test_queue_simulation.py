@@ -40,6 +40,7 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
+@pytest.mark.thorough
 def test_random_arrivals_wait_as_theory_says() -> None:
     """M/M/4: exponential durations, polled often enough not to matter."""
     servers, load = 4, 0.7

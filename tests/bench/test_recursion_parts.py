@@ -28,6 +28,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tree"
 
 
+@pytest.mark.thorough
 def test_each_part_of_a_call(tree: Path, inside: Any, tmp_path: Path) -> None:
     # Levels of 4, 9 and 1 nodes above six leaves; roots are all that no node has as a child.
     large = np.array([[-1, -1]] * 6 + [[0, 1]] * 4 + [[6, -1]] * 9 + [[10, 11]], np.int32)

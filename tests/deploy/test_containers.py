@@ -158,6 +158,7 @@ def test_the_server_asks_for_the_token(server: Container, token: str) -> None:
     assert token not in server.said()
 
 
+@pytest.mark.thorough
 def test_a_job_is_done_on_a_read_only_root(
     machine: Machine, server: Container, worker: Container, token: str
 ) -> None:

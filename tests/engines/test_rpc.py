@@ -150,6 +150,7 @@ def test_where_the_server_is_killed_and_started_again(
         assert children.time(good, 2.0).error is None
 
 
+@pytest.mark.thorough
 def test_a_candidate_that_crashes_the_server_s_session(
     network: RpcNetwork, engine: RpcDevice, tmp_path: Path
 ) -> None:

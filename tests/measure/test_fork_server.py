@@ -59,6 +59,7 @@ def test_variables_and_folder_are_those_of_the_caller(
     other.kill()
 
 
+@pytest.mark.thorough
 def test_children_outlive_a_change_of_variables(
     child: CalledProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_errors_are_one_line_and_a_lost_process_is_started_again(child: CalledPr
     assert len({first, second, called(child, os.getpid)}) == 3
 
 
+@pytest.mark.thorough
 def test_where_the_server_is_lost_another_one_starts(child: CalledProcess) -> None:
     server = psutil.Process(called(child, os.getppid))  # type: ignore[arg-type]
     server.kill()

@@ -382,6 +382,7 @@ def _leaves(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(leaf for key, value in inner for leaf in _leaves(value, (*path, key)))][not path :]
 
 
+@pytest.mark.thorough
 def test_no_value_of_a_manifest_gives_more_than_one_line(folder: Path) -> None:
     """Also of one that its publisher wrote, and signed: nothing but one error, or the code is loaded."""
     given, found = json.loads((folder / MANIFEST).read_bytes()), []

@@ -61,6 +61,7 @@ def test_a_query_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) ->
             assert np.array_equal(output[0], together[entry]), block.kernels[category].name
 
 
+@pytest.mark.thorough
 def test_a_query_has_the_same_bits_alone(avx2: CpuTarget) -> None:
     block = built_attention("causal", avx2.mcpu)
     extents = extents_of(block.problem, 70, 200) | {"b": 1, "h": 2}

@@ -109,6 +109,7 @@ def _with(least_steps: int, monkeypatch: pytest.MonkeyPatch, build: Any) -> Any:
         return build()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("case", range(len(BLOCKS)), ids=[f"{kind}-{name}" for kind, name, *_ in BLOCKS])
 def test_chunks_of_blocks_are_tasks_and_give_the_same_bits(
@@ -139,6 +140,7 @@ def test_chunks_of_blocks_are_tasks_and_give_the_same_bits(
                     np.testing.assert_array_equal(output, expected, err_msg=kernel.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("name", ["plain", "few channels", "given OIHW"])
 def test_chunks_of_a_depthwise_convolution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

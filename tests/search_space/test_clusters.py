@@ -265,6 +265,7 @@ def is_refused_or_wrong(emulated: Emulated) -> bool:
     return not np.max([np.abs(output - expected).max() for output in outputs]) < 1
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=8)
 @pytest.mark.parametrize(
     ("tile", "changes"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from compiled import make_problem
 from emulation import ORDERS, Emulated, compiled, guarded, is_whole, without_classes
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, every_kind
@@ -98,7 +99,7 @@ def test_more_row_tiles_than_blocks_go_down_at_a_time(m: int, free: Emulated) ->
     free.check({"m": m, "n": 37, "k": 5}, seed=m)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=st.integers(1, 37), n=st.integers(1, 37), k=st.integers(1, 29), order=st.sampled_from(ORDERS))
 def test_any_shape(m: int, n: int, k: int, order: int, free: Emulated) -> None:
     free.check({"m": m, "n": n, "k": k}, orders=(order,))

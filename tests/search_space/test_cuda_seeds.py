@@ -96,6 +96,7 @@ def test_what_was_decided_computes(found: list[CudaSeed]) -> None:
     Emulated(make_problem("bmk,bnk->bmn", {"k": 64}), tiles).check({"b": 2, "m": 45, "n": 70, "k": 64})
 
 
+@pytest.mark.thorough
 def test_half_precision_is_for_tensor_cores() -> None:
     half = replace(SCORES, operand_dtype="float16")
     found = cuda_seeds(half, TARGET, EXTENTS)
@@ -111,6 +112,7 @@ def test_the_space_grows_around_them(found: list[CudaSeed]) -> None:
     assert {seed.micro_kernel for seed in found if seed.source == "metaschedule"} < set(mine)
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same(found: list[CudaSeed]) -> None:
     assert cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=3) == found
     assert cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=0) == hardware_seeds(SCORES, LIMITS)

@@ -94,6 +94,7 @@ def test_attention_is_right(name: str) -> None:
         block.check(lengths(block.problem, queries, keys))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("depth", "width"), [(256, 256), (128, 136), (8, 200)])
 def test_wide_heads_are_right(depth: int, width: int) -> None:
     """Fragments of more than 64 keys, or elements of a result, are read in parts."""
@@ -117,6 +118,7 @@ def test_any_order_of_threads_is_right(order: int) -> None:
         own.check(lengths(own.problem, 9, 70), order=order)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["swiglu", "causal"])
 def test_a_wait_or_barrier_that_lacks_is_noticed(name: str) -> None:
     """Each is needed: without any one of them, what is read is not there yet, or overwritten."""
@@ -139,6 +141,7 @@ def test_a_wait_or_barrier_that_lacks_is_noticed(name: str) -> None:
                 wrong.check(extents, order=order)
 
 
+@pytest.mark.thorough
 def test_fragments_are_read_without_bank_conflicts() -> None:
     """Of heads of 64, and of 64 steps, eight rows of a matrix lie in eight different parts of 128 bytes."""
     for block, extents in (

@@ -32,6 +32,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
         built.check(built.extents(*shape), seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("num_cores", [1, 3, 4])
 def test_any_number_of_cores(num_cores: int, avx2: CpuTarget) -> None:
@@ -54,6 +55,7 @@ def test_a_position_has_the_same_bits_in_any_shape(name: str, target: CpuTarget)
         assert np.array_equal(whole[1:, :high, :wide], some[:, :high, :wide]), built.kernels[category].name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ragged", "tall", "dilated"])
 def test_nan_stays_where_it_is_read(name: str, avx2: CpuTarget) -> None:
     built = built_depthwise(name, avx2.mcpu)

@@ -121,6 +121,7 @@ def test_other_stages_and_their_order(lanes: int, target: Any) -> None:
     assert np.array_equal(run(relu, special), [np.nan, np.inf, 0, 0, 2], equal_nan=True)
 
 
+@pytest.mark.thorough
 def test_many_stages_stay_small(avx2: Any) -> None:
     """Sixteen of each, which would be 2^16 copies were values not bound."""
     for stage in (Stage("relu"), *map(Stage, GATES), *OTHERS):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 from compiled import Compiled, cpu_target
+from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kinds import KERNELS, KINDS, TRIED, built, micro_kernels
@@ -18,7 +18,6 @@ from dietcode.search_space.reference import reference
 from dietcode.search_space.tails import TAILS
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 
-EXAMPLES = int(os.environ.get("DIETCODE_TEST_EXAMPLES", "1"))  # times as many
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # One, below and past vectors and tiles, primes, and whole tiles.
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 21, 24, 31, 32, 33, 37, 48, 53, 64, 67)
@@ -68,7 +67,7 @@ def assert_same_bits(name: str, kernel: Compiled, outputs: list[Any], extents: d
 
 
 @given(calls(), st.integers(0, 1000))
-@settings(SETTINGS, max_examples=100 * EXAMPLES if EXAMPLES > 1 else 60)
+@settings(SETTINGS, max_examples=examples(60))
 def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
     name, mcpu, extents = call
     kernel = built(name, mcpu)
@@ -85,7 +84,7 @@ def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
 
 
 @given(calls(), st.data(), st.sampled_from([np.nan, np.inf, -np.inf]))
-@settings(SETTINGS, max_examples=60 * EXAMPLES)
+@settings(SETTINGS, max_examples=examples(60))
 def test_what_is_not_finite_stays_where_it_belongs(
     call: tuple[str, str, dict[str, int]], data: st.DataObject, value: float
 ) -> None:

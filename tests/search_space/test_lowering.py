@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, cpu_target, make_problem
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def any_shape_kernel(mcpu: str) -> Compiled:
 
 
 @given(st.integers(1, 5), st.integers(1, 23), st.integers(1, 70), st.integers(1, 40), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_odd_shapes(b: int, m: int, n: int, k: int, seed: int) -> None:
     if not cpu_target("haswell").runs_here:
         pytest.skip("this CPU has no AVX2")

@@ -55,6 +55,7 @@ def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> N
                 assert np.array_equal(one[0], other[row])
 
 
+@pytest.mark.thorough
 def test_positions_outside_of_a_table_read_its_first_or_last_row(target: CpuTarget) -> None:
     block = built_block("gathered", target.mcpu)
     extents = extents_of(block.problem, 6, 0) | {"t": 5}

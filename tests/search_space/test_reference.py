@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import make_problem
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def einsums(draw: Any) -> str:
     return f"{first},{second}->{''.join(output)}"
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(einsums(), st.integers(0, 2**31), st.booleans(), st.floats(0.0, 1.0))
 def test_any_einsum(einsum: str, seed: int, bias: bool, share: float) -> None:
     rng = np.random.default_rng(seed)
@@ -135,7 +136,7 @@ def drawn(spec: Spec, problem: Problem, size: int) -> tuple[dict[str, int], dict
 steps = st.integers(1, 3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     options=st.fixed_dictionaries(
         {

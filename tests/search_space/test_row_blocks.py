@@ -78,6 +78,7 @@ def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> N
                 assert np.array_equal(one[0], other[row])
 
 
+@pytest.mark.thorough
 def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
     block = built_block("into-rows", target.mcpu)
     extents = {"m": 6, "n": 37, "t": 5}
@@ -92,6 +93,7 @@ def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
         assert np.allclose(table, right["E"], atol=1e-6) and np.allclose(y, right["Y"], atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mean-of-images", "channels-first", "bags"])
 def test_a_row_across_vectors_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
@@ -172,6 +174,7 @@ def test_means_of_large_images_are_exact_enough(avx2: CpuTarget) -> None:
         assert np.abs(output - right).max() < 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary", "interleaved-rotary"])
 def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
@@ -186,6 +189,7 @@ def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTa
         assert np.array_equal(output[0], together[1])
 
 
+@pytest.mark.thorough
 def test_nan_and_infinity_are_in_the_windows_that_see_them(avx2: CpuTarget) -> None:
     for name in ("maxpool", "avgpool"):
         block = built_block(name, avx2.mcpu)
@@ -201,6 +205,7 @@ def test_nan_and_infinity_are_in_the_windows_that_see_them(avx2: CpuTarget) -> N
             assert np.allclose(output[finite], right[finite], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_row_that_is_masked_as_a_whole_is_zero(avx2: CpuTarget) -> None:
     block = built_block("softmax", avx2.mcpu)
     extents = {"b": 2, "h": 1, "q": 3, "k": 21}
@@ -269,6 +274,7 @@ def test_infinities_and_nan_of_reductions(avx2: CpuTarget) -> None:
         assert np.allclose(output[finite], right[name][finite], rtol=1e-5, atol=1e-5), name
 
 
+@pytest.mark.thorough
 def test_functions_over_all_of_float32(target: CpuTarget) -> None:
     block = built_block("functions", target.mcpu)
     bits = np.linspace(0, 2**32 - 1, 200_003).astype(np.uint32)  # negative numbers, NaN and infinities too

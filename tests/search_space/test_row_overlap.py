@@ -15,6 +15,7 @@ from dietcode.search_space.rows.passes import schedule
 from dietcode.target.cpu import CpuTarget
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OVERLAPPING)
 def test_rows_that_overlap_have_the_bits_of_those_that_do_not(name: str, target: CpuTarget) -> None:
     block = built_overlapping(name, target.mcpu)

@@ -40,6 +40,7 @@ def counted(problem: Problem, tile: CudaMicroKernel, extents: dict[str, int]) ->
     return dict(zip(("loads", "stores"), pairs, strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("tile", "of_step"),

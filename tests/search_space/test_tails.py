@@ -78,6 +78,7 @@ def test_fixed_extents(m: int, n: int, avx2: CpuTarget) -> None:
     check_all(kernel, {"m": m, "n": n, "k": 5})
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("einsum", "fixed", "constant"),
@@ -101,6 +102,7 @@ def test_other_contractions(einsum: str, fixed: dict[str, int], constant: bool, 
         check_all(kernel, extents, trial)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("tile", [(1, 1), (1, 3), (8, 1), (14, 1)], ids=lambda t: f"{t[0]}x{t[1]}vectors")
 def test_extreme_tiles(tile: tuple[int, int], avx2: CpuTarget) -> None:
@@ -132,6 +134,7 @@ def test_a_row_is_the_same_in_every_shape(target: CpuTarget) -> None:
             )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_stays_in_its_row(value: float, target: CpuTarget) -> None:
     problem = make_problem("mk,nk->mn", {"n": 37, "k": 6}, STAGES)
@@ -153,6 +156,7 @@ def test_what_is_not_finite_stays_in_its_row(value: float, target: CpuTarget) ->
                 np.testing.assert_array_equal(np.isposinf(output), np.isposinf(expected))
 
 
+@pytest.mark.thorough
 def test_what_is_past_the_columns_of_the_packed_operand_does_not_matter(target: CpuTarget) -> None:
     kernel = all_tails(make_problem("mk,nk->mn"), (ROWS, 2 * target.lanes()), target)
     for n in (1, target.lanes() + 1, 4 * target.lanes() - 1):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from compiled import make_problem
 from emulation import ORDERS, Emulated, compiled, without_classes
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, every_kind
@@ -88,12 +89,13 @@ def test_rows_of_any_number(m: int, dtype: str) -> None:
     assert dense(dtype).library.bank_conflicts() == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 140), order=st.sampled_from(ORDERS))
 def test_any_shape(m: int, n: int, k: int, order: int) -> None:
     free().check({"m": m, "n": n, "k": k}, orders=(order,))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fixed", "width"), [({"k": 72}, 8), ({"k": 12}, 4), ({"k": 70}, 2)])
 def test_copies_are_as_wide_as_the_extents_allow(fixed: dict[str, int], width: int) -> None:
     problem = half("mk,nk->mn", fixed)

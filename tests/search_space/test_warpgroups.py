@@ -58,6 +58,7 @@ def test_rows_of_any_number(m: int, dtype: str) -> None:
     dense(dtype).check({"m": m, "n": 72, "k": 200}, orders=ORDERS)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("einsum", "fixed"),

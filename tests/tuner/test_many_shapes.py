@@ -74,6 +74,7 @@ def test_a_reduction_that_is_a_dimension_of_the_output_too(tuned: Any, tmp_path:
     check(tmp_path / "lib", spec, *({"T": t} for t in (1, 2, 37, 255, 256)))
 
 
+@pytest.mark.thorough
 def test_joint_tuples(tuned: Any, tmp_path: Path) -> None:
     ranges = {"I": {"min": 1, "max": 800}, "H": {"min": 1, "max": 2400}}
     joint = [{"I": 96, "H": 288}, {"I": 768, "H": 96, "weight": 3}, {"H": 33, "I": 17, "weight": 0}]

@@ -21,6 +21,7 @@ from dietcode.tuner.seeding import Seeding
 from dietcode.tuner.tune import make_library, write_library
 
 
+@pytest.mark.thorough
 def test_tiles_of_the_register_file_take_the_place_of_a_seed(
     tuned: Any,
     tmp_path: Path,

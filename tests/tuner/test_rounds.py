@@ -217,6 +217,7 @@ def second(**changes: Any) -> Any:
     return make_spec(name="second", dims={"m": "3*T", "n": 192, "k": 32}, budget=MANY, **changes)
 
 
+@pytest.mark.thorough
 def test_a_second_workload_goes_without_metaschedule(tuned: Any, tuned_first: Any, seeds: list[int]) -> None:
     _, first = tuned_first(make_spec(budget=MANY))
     heard: list[Event] = []
@@ -233,6 +234,7 @@ def test_a_second_workload_goes_without_metaschedule(tuned: Any, tuned_first: An
     assert any(e.stage == "seed" and "an earlier workload" in e.message for e in heard)
 
 
+@pytest.mark.thorough
 def test_where_earlier_workloads_mislead_metaschedule_runs(
     tuned: Any, tuned_first: Any, seeds: list[int]
 ) -> None:
@@ -255,6 +257,7 @@ def test_a_damaged_file_of_another_workload_costs_nothing(
     assert len(seeds) == 2
 
 
+@pytest.mark.thorough
 def test_records_of_before_the_search_had_rounds_are_gone_on_with(
     tuned: Any, tuned_first: Any, own_cache: Path
 ) -> None:
@@ -278,6 +281,7 @@ def test_the_same_records_give_the_same_bytes_after_a_search_that_converged(
     assert contents(tmp_path / "lib") == contents(tmp_path / "again")
 
 
+@pytest.mark.thorough
 def test_another_jobs_end_is_not_this_ones(tuned: Any) -> None:
     """Jobs of one workload share its records; what is enough for some weights is not for others."""
     _, first = tuned(make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {24: 1.0}}}, budget=MANY))
@@ -292,6 +296,7 @@ def test_another_jobs_end_is_not_this_ones(tuned: Any) -> None:
     assert (third.measured, children.timed) == (0, []), "the first job is done all the same"
 
 
+@pytest.mark.thorough
 def test_what_was_pruned_for_another_job_is_a_candidate_again(tuned: Any) -> None:
     """Tiles of ten rows are twice as fast here where there are few rows."""
 

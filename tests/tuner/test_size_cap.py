@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_gpu import gpu_spec, made_records
@@ -26,7 +27,7 @@ from dietcode.workload.parse import spec_from_data
 SMALLEST = re.compile(r"max_bytes is (\d+), .* smallest .* has (\d+) bytes.*; allow more")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.integers(500, 20_000), min_size=1, max_size=12),
     st.integers(0, 50_000),
@@ -59,6 +60,7 @@ def test_what_is_built_fits_where_anything_does(
             assert fixed + scale * min(sizes) > cap - len(sizes) - 2
 
 
+@pytest.mark.thorough
 def test_a_library_is_not_larger_than_asked(tuned: Any, tmp_path: Path) -> None:
     _, before = tuned(make_spec(objective={"binary_size": 0.0}))
     cap = len(before.files[CODE]) - 1

@@ -35,6 +35,7 @@ DATA = {
 }
 
 
+@pytest.mark.thorough
 def test_a_block_is_tuned(tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, events = spec_from_data(DATA), list[Event]()
     result = tune(spec, tmp_path / "lib", on_event=events.append)

@@ -10,6 +10,7 @@ from small_runs import make_spec
 from dietcode.tuner import assembly
 
 
+@pytest.mark.thorough
 def test_a_rule_that_saw_every_shape_has_none(tuned: Any) -> None:
     _, result = tuned()
     assert result.report["instances_are_exhaustive"] and result.report["rule"]["unseen"] is None

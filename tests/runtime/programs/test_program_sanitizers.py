@@ -68,6 +68,7 @@ def _cases() -> list[list[Tree]]:
     return [[random_tree(rng, int(rng.integers(1, 8))) for _ in range(size)] for size in sizes]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_threads_call_one_machine(tmp_path: Path, sanitizer: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,7 @@ def test_a_lease_counts_from_before_it_was_asked_for(server: Server) -> None:
     assert not Heartbeat(server.database, "0" * 16, "me", 0.1, 1.0, since=began).holds()
 
 
+@pytest.mark.thorough
 def test_who_wakes_up_too_late_ends_by_its_own_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the database does not answer, which could say that its lease is over."""
     server.supervisor.start()

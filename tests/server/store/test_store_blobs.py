@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, func, select
@@ -41,7 +42,7 @@ def stored(
     database.dispose()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(start=OFFSETS, stop=st.none() | OFFSETS)
 def test_any_range(stored: tuple[Database, str], start: int, stop: int | None) -> None:
     database, digest = stored

@@ -76,6 +76,7 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("order", ORDERS)
 def test_pages_forth_and_back(database: Database, many: list[JobRow], order: Any) -> None:

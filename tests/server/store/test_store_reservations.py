@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy.orm import Session
 from store_helpers import C, F, Q, R, job, job_in, states, submit
@@ -187,7 +188,10 @@ class UndoneError(Exception):
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
 )
 @given(steps=st.lists(STEPS, min_size=10, max_size=40))
 def test_whatever_happens_in_any_order(database: Database, steps: list[tuple[str, int, int]]) -> None:
