@@ -229,6 +229,7 @@ def test_a_library_that_writes_to_a_table(vendor: str) -> None:
     assert record["max_rel_error"] < 1e-5 and record["vendor"].startswith(vendor)
 
 
+@pytest.mark.thorough
 def test_positions_are_tensors_beside_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays and tensors in one call take a slower way: the library looked 15 µs slower than it is."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))

@@ -239,6 +239,7 @@ def test_the_best_at_two_points_come_next_at_all() -> None:
     assert next_of({}, few, True) == (0, None)
 
 
+@pytest.mark.thorough
 @needs_nvrtc
 def test_what_an_older_driver_needs_is_compiled_once(
     borrowed: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

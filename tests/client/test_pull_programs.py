@@ -50,6 +50,7 @@ def load(folder: Path) -> Any:
     return dietcode.load(folder, weights=folder.parent / "pairs.safetensors", require_signature=True)
 
 
+@pytest.mark.thorough
 def test_a_signed_program_loads_runs_and_is_shown(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [Pair(Pair(word=1), Pair(Pair(word=6), Pair(word=0))), Pair(word=3)]
     for found, wanted in zip(load(pulled)(pairs), map(encoded, pairs), strict=True):

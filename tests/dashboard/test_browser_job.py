@@ -106,6 +106,7 @@ def test_what_a_worker_tells_appears_without_a_reload(page: Page, watch: Watch, 
     assert len([request for request in watch.requests if "/events" in request]) == 1
 
 
+@pytest.mark.thorough
 def test_a_hidden_page_rests_and_catches_up(page: Page, watch: Watch, worker: FakeWorker) -> None:
     worker.start()
     page.goto(f"/jobs/{worker.job_id}")
@@ -123,6 +124,7 @@ def test_a_hidden_page_rests_and_catches_up(page: Page, watch: Watch, worker: Fa
     assert len(events) == 2 and re.search(r"after=[1-9]\d*$", events[1])
 
 
+@pytest.mark.thorough
 def test_a_page_without_a_stream_asks_again(
     page: Page, context: BrowserContext, watch: Watch, worker: FakeWorker
 ) -> None:

@@ -54,6 +54,7 @@ def test_the_list_is_live(page: Page, worker: FakeWorker) -> None:
     assert page.evaluate("document.body.dataset.mark") == "not reloaded"
 
 
+@pytest.mark.thorough
 def test_nothing_is_asked_while_nobody_looks(page: Page, watch: Watch, worker: FakeWorker) -> None:
     page.goto("/")
     page.evaluate(

@@ -90,6 +90,7 @@ def test_a_version_has_its_result_and_its_files(page: Any, library: Any) -> None
     screenshot(page, "library")
 
 
+@pytest.mark.thorough
 def test_a_yank_is_asked_about_and_can_be_taken_back(page: Any, library: Any) -> None:
     asked = []
     page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))

@@ -229,6 +229,7 @@ def test_tables_are_sorted_and_code_unfolds_by_keyboard(page: Page, one_variable
     assert code.get_attribute("aria-expanded") == "false"
 
 
+@pytest.mark.thorough
 def test_another_point_is_selected_and_published_and_compared(
     page: Page, server: Any, one_variable: Job
 ) -> None:
@@ -282,6 +283,7 @@ def test_compared_jobs_hover(page: Page, made_up: dict[str, str]) -> None:
     check_axe(page)
 
 
+@pytest.mark.thorough
 def test_three_variables_are_seen_two_at_a_time(page: Page, made_up: dict[str, str]) -> None:
     data = open_result(page, made_up["three"])
     drawn = series(page, "map")["instances"]
@@ -316,6 +318,7 @@ def test_results_are_accessible_and_look_well(which: str, page: Page, request: p
     screenshot(page, f"result-{which}-open")
 
 
+@pytest.mark.thorough
 def test_colours_follow_the_scheme(page: Page, made_up: dict[str, str]) -> None:
     open_result(page, made_up["first"])
     colour = "(box) => box.chart.getOption().series[0].lineStyle.color"

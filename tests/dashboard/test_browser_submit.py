@@ -171,6 +171,7 @@ def test_tab_indents_escape_leaves_and_undo_takes_it_back(page: Any, server: Any
     expect(editor).not_to_be_focused()
 
 
+@pytest.mark.thorough
 def test_with_the_keyboard_alone(page: Any, server: Any) -> None:
     """From the address to the job, without a mouse and without being caught anywhere."""
     name, text = waiting_text("by-keyboard")

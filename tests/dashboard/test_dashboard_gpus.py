@@ -97,6 +97,7 @@ def published(app: Gpus) -> dict[str, Any]:
     return app.run(job["id"]) | {"waiting": waiting, "early": early, "told": told, "again": again}
 
 
+@pytest.mark.thorough
 def test_a_job_waits_and_says_for_what(published: dict[str, Any]) -> None:
     job = published["waiting"]["job"]
     assert (job["state"], job["target"]) == ("waiting_for_runner", {"kind": "cuda", "arch": ARCH})

@@ -118,6 +118,7 @@ def test_maps_are_made_where_extents_and_addresses_allow_it(hopper: Gpu, tile: C
     assert hopper.check(150, 72, 200, shift=1) == (tile.symbol, 0)
 
 
+@pytest.mark.thorough
 def test_a_graph_is_captured_with_its_maps(hopper: Gpu) -> None:
     """Nothing that waits or loads is asked of the driver: maps are arguments by value."""
     hopper.library["prepare"](0)
@@ -172,6 +173,7 @@ def test_a_persistent_grid_is_what_the_device_holds(
         load_driver()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 def test_twins_are_alone_and_have_all_blocks(
     resident: CudaMicroKernel, resident_code: CudaCode, tmp_path: Path

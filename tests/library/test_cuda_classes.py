@@ -57,6 +57,7 @@ def moved(array: Any, elements: int) -> Any:
     return area[elements:].reshape(array.shape)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [2**33 + 1, 2])  # the first is a multiple of 3
 @pytest.mark.parametrize(
     ("k", "n", "shifts", "suffix"),

@@ -90,6 +90,7 @@ def arrays_of(problem: Problem, batch: int, height: int) -> tuple[dict[str, Any]
     return arrays, extents
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("batch", "height"), [(1, 2), (1, 9), (2, 3), (4, 8)])
 def test_both_categories_compute(
     batch: int, height: int, library: Any, problem: Problem, driver: ctypes.CDLL

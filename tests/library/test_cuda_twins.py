@@ -46,6 +46,7 @@ def test_no_architecture_is_left_out(code: CudaCode) -> None:
     assert code.ptx_arch == "sm_90"  # without warpgroups, for GPUs that are newer
 
 
+@pytest.mark.thorough
 def test_each_architecture_asks_for_its_own_shared_memory(code: CudaCode) -> None:
     for arch, kernels in code.kernels.items():
         emitted = TILE.on(CudaTarget(arch).sm)

@@ -105,6 +105,7 @@ def test_a_driver_without_a_device_is_none(gpu: Gpu) -> None:
         set_driver("init_status", 0)
 
 
+@pytest.mark.thorough
 def test_the_driver_tells_what_a_kernel_takes(gpu: Gpu, tmp_path: Path) -> None:
     """What goes wrong, in tests/measure/test_contract.py."""
     with LocalMachine().children(gpu_device(gpu), print) as children:

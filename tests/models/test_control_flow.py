@@ -137,6 +137,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions(function: Callable[..., Any]) -> None:

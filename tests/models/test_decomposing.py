@@ -41,6 +41,7 @@ def program() -> Any:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own; importing a program lets none through
 @pytest.mark.parametrize("names", [(), ("aten.linear.default", "aten.scaled_dot_product_attention.default")])
 def test_the_program_is_the_same(program: Any, names: tuple[str, ...]) -> None:

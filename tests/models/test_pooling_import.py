@@ -71,6 +71,7 @@ def _read(mode: str, beyond: str, aligned: bool) -> Function:
     return read
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_grids(mode: str) -> None:
     functions = [

@@ -56,6 +56,7 @@ class Recommender(nn.Module):
         return torch.sigmoid(self.top(torch.cat([x, products], dim=1)))
 
 
+@pytest.mark.thorough
 def test_a_batch_of_one_of_bags() -> None:
     """PyTorch's program says of two dimensions together what it says of one: that it is at least 2."""
     batch, length = Dim("B", min=1, max=8), Dim("L", min=1, max=12)
@@ -196,6 +197,7 @@ class BestPath(nn.Module):
         return best, tags.T
 
 
+@pytest.mark.thorough
 def test_the_best_path_of_a_crf() -> None:
     """PyTorch looked for gradients of whole numbers that a loop beside parameters gives."""
     batch, length = Dim("B", min=1, max=3), Dim("L", min=1, max=9)

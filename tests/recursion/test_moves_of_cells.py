@@ -119,6 +119,7 @@ def test_cells_of_all_children(name: str) -> None:
     _assert_as_eager(recursion_of(SUMS[name], ChildSum(MAX)), is_dag=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=9)
 @pytest.mark.parametrize("name", PAIRS)
 def test_cells_of_two_children(name: str) -> None:

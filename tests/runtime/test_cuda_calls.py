@@ -279,6 +279,7 @@ def test_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         library(**given, out=torch.zeros(10, 20).as_subclass(OnGpu))
 
 
+@pytest.mark.thorough
 def test_a_block_gives_several_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One new, one a table whose rows it writes; what it is given for them is checked."""
     data = SPEC | {

@@ -227,6 +227,7 @@ assert not failures and len(done) == 4, failures[:3]
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("team", ["auto", "own", "host"])
 def test_four_threads_call_with_tensors_of_both_kinds(team: str) -> None:

@@ -47,6 +47,7 @@ def seeds_of(problem: Problem) -> list[CudaMicroKernel]:
     return [seed.micro_kernel for seed in hardware_seeds(problem, LIMITS) if seed.micro_kernel.unit == "tma"]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=3)
 @needs_nvrtc
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ def test_the_space(name: str) -> None:
     assert "allowed" in str(LIMITS.why_not(problem, tile))
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=4)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100"])

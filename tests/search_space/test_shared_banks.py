@@ -55,6 +55,7 @@ def test_no_lane_waits_for_another(tile: CudaMicroKernel, of_step: int) -> None:
     assert found["stores"][0] == found["stores"][1] == blocks * 32 * (tile.rows + tile.columns) / 32
 
 
+@pytest.mark.thorough
 def test_conflicts_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulation itself: where no lines are exchanged two lanes meet in each bank."""
     monkeypatch.setattr(operand, "line_exchange", lambda *_: None)

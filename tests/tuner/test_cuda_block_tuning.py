@@ -109,6 +109,7 @@ def patch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPat
         yield patch
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_is_tuned(
