@@ -34,7 +34,7 @@ from dietcode_server.store.tables import (
 _BATCH = 200  # rows of the leading table in one transaction
 _LINES = 5_000
 _MAX_NAMED = 4  # workloads or devices, in a message
-_BLOB_AGE = timedelta(hours=1)  # content may be there before the library that refers to it
+_AGE = timedelta(hours=1)  # content may be there before the library that refers to it, a spec before its job
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Policy:
         Ended jobs that published nothing, after their end; 0: forever.
     records_days : float
         Measurements of workloads that no job and no library refers to, after the last of them; 0: forever.
+        A spec or a graph without measurements goes with the last job about it.
     jobs_at_most : int
         Of such jobs the last that ended are kept, whatever their age; 0: all.
     """
@@ -81,7 +82,7 @@ def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Sw
         The database cannot be written; what went before stays gone.
     """
     now = now or utc_now()
-    num_jobs = num_records = num_workloads = 0
+    num_jobs = num_records = 0
     if policy.jobs_days > 0:
         before = now - timedelta(days=policy.jobs_days)
         num_jobs = _in_batches(database, lambda session: _sweep_jobs(session, before))
@@ -95,11 +96,11 @@ def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Sw
     if policy.records_days > 0:
         before = now - timedelta(days=policy.records_days)
         num_records = _in_batches(database, lambda session: _sweep_records(session, before))
-        num_workloads = _in_batches(database, lambda session: _sweep_workloads(session, before))
+    num_workloads = _in_batches(database, lambda session: _sweep_workloads(session, now - _AGE))
     with database.write() as session:
         slots.forget_stale(session)
         runners.forget_stale(session)
-    num_blobs = _in_batches(database, lambda session: _sweep_blobs(session, now - _BLOB_AGE))
+    num_blobs = _in_batches(database, lambda session: _sweep_blobs(session, now - _AGE))
     return Swept(num_jobs, num_records, num_workloads, num_blobs)
 
 
@@ -213,7 +214,7 @@ def _sweep_records(session: Session, before: datetime) -> int:
 
 
 def _sweep_workloads(session: Session, before: datetime) -> int:
-    """Specs of workloads that nothing is about, records included."""
+    """Specs and graphs that nothing is about, records included."""
     measured = exists().where(TuningRecord.workload == Workload.digest)
     query = select(Workload.digest).where(_unused(), ~measured, Workload.created_at < before)
     digests = _locked(session, query)

@@ -31,7 +31,8 @@ def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: 
     spec : dict
     now : datetime
     """
-    if session.get(Workload, digest) is None:
+    held = {"read": True, "key_share": True}  # a sweep that deletes it is waited for, a later one leaves it
+    if session.get(Workload, digest, with_for_update=held) is None:
         insert_new(session, Workload, digest=digest, spec=spec, created_at=now)
 
 

@@ -92,8 +92,9 @@ def test_what_specs_take_is_counted_until_they_are_deleted(database: Database) -
         row, _ = submit(session, spec=graph)
         jobs.request_cancel(session, row.id)
     assert kept()[0] > 2 * one + len(json.dumps(graph.content.to_json()))
-    sweep(database, POLICY, utc_now() + LATER)
+    sweep(database, Policy(jobs_days=POLICY.jobs_days), utc_now() + LATER)
     assert kept() == (0, one)
+    assert count(database, Workload) == 1, "the graph, which no job is about any more, is gone"
 
 
 def test_measurements_of_a_workload_are_deleted_when_asked(database: Database) -> None:
