@@ -17,7 +17,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, done_once, result_path, write
 from benchmarks.stand import Stand
 from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library, write_library
@@ -97,9 +96,7 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
     """One run from nothing."""
     search = replace(VARIANTS[variant], random_state=state)
     with empty_cache():
-        started = time.monotonic()
-        result = make_library(spec, search=search)
-        secs = time.monotonic() - started
+        result, secs, disturbed = done_once(lambda: make_library(spec, search=search))
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_library(result, folder)
     rounds = result.report["rounds"]
@@ -108,6 +105,7 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
         "variant": variant,
         "random_state": state,
         "secs": secs,
+        "secs_disturbed": disturbed,
         "measured": result.measured,
         "pruned": len(result.report["space"]["pruned"]),
         "metaschedule_trials": (result.report["seed"] or {}).get("trials", 0),

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.facts import write
+from benchmarks.facts import done_once, write
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuWorker
@@ -196,14 +196,10 @@ def share(spec: Spec) -> dict[str, Any]:
     """Seconds of one tuning job from nothing, by kind of work."""
     target = resolve_target(spec.target)
     children = TimedChildren(LocalChildren(CpuWorker(target.num_cores)))
-    machine = machine_of(in_children=True)
     try:
-        watched = undisturbed(
-            lambda: make_library(spec, children=children, force=True), lambda _: 1.0, machine, repeats=False
-        )
+        result, _, disturbed = done_once(lambda: make_library(spec, children=children, force=True))
     finally:
         children.close()
-    result = watched.value
     parts = children.secs | {"other": result.secs - sum(children.secs.values())}
     return {
         "workload": spec.name,
@@ -212,7 +208,7 @@ def share(spec: Spec) -> dict[str, Any]:
         "secs": result.secs,
         "parts_secs": parts,
         "share": {kind: secs / result.secs for kind, secs in parts.items()},
-        "disturbed": watched.disturbed,
+        "disturbed": disturbed,
     }
 
 

@@ -21,7 +21,11 @@ def speed_table(rows: list[Row]) -> str:
     for row in rows:
         summary, tuning = row["summary"], row["tuning"]
         secs = (
-            "not noted" if tuning["secs"] is None else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
+            "not noted"
+            if tuning["secs"] is None
+            else "disturbed"
+            if tuning.get("disturbed")
+            else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
         )
         low, high = interval(row)
         lines.append(

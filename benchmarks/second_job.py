@@ -14,13 +14,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, done_once, result_path, write
 from benchmarks.stand import Stand
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,19 +59,16 @@ def main() -> None:
 
 def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
     """Wall seconds of the command, what it measured, and what the report says of its records."""
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder), "--json"],
-        cwd=ROOT,
-        env=dict(os.environ, DIETCODE_CACHE=cache),
-        stdout=subprocess.PIPE,
-        check=True,
+    command = [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder), "--json"]
+    environment = dict(os.environ, DIETCODE_CACHE=cache)
+    done, secs, disturbed = done_once(
+        lambda: subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
     )
-    secs = time.monotonic() - started
     report = json.loads((folder / "report.json").read_text())
     seed = report["seed"] or {}
     return {
         "secs": secs,
+        "secs_disturbed": disturbed,
         "measured": json.loads(done.stdout)["measured"],
         "on_record": report["space"]["measured"],
         "pruned_on_record": len(report["space"]["pruned"]),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.ablation import empty_cache
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Shop
-from benchmarks.facts import calm
+from benchmarks.facts import calm, done_once
 from benchmarks.stand import Stand
 from dietcode.measure.turns import FEWEST_ROUNDS
 from dietcode.tuner.reselect import with_objective
@@ -174,23 +174,24 @@ def pruning(shop: Shop) -> Row:
     spec, runs = shop.spec(shop.scale.dense), []
     for state in range(shop.scale.num_runs):
         with empty_cache():
-            started = time.monotonic()
-            result = make_library(spec, search=replace(shop.scale.search, random_state=state))
-            secs = time.monotonic() - started
+            search = replace(shop.scale.search, random_state=state)
+            result, secs, disturbed = done_once(partial(make_library, spec, search=search))
         folder = shop.folder / "pruning" / str(state)
         write_library(result, folder)
         with Stand(folder) as stand:
-            waves = stand.waves_left_out()
+            left = stand.watched(stand.waves_left_out, repeats=False)
         pruned = len(result.report["space"]["pruned"])
         runs.append(
             {
-                **{"random_state": state, "secs": secs, "left_out_secs": waves},
+                **{"random_state": state, "secs": secs, "left_out_secs": left.value},
+                "disturbed": disturbed or left.disturbed,
                 **{"measured": result.measured, "pruned": pruned},
                 "stop": result.report["rounds"][-1]["stop"],
             }
         )
-        print(f"{secs:.0f} s, {waves:.1f} s left out", flush=True)
-    return {"workload": spec.name, "runs": runs, "summary": _saved(runs)}
+        print(f"{secs:.0f} s, {left.value:.1f} s left out", flush=True)
+    kept = calm(runs, spec.name) if len(runs) >= FEWEST_ROUNDS else runs
+    return {"workload": spec.name, "runs": runs, "summary": _saved(kept)}
 
 
 def _saved(runs: list[Row]) -> Row:
@@ -203,7 +204,7 @@ def _saved(runs: list[Row]) -> Row:
 def draw_pruning(axes: Any, data: Row) -> None:
     """Seconds of each search, and those that pruning left out."""
     (axis,) = axes
-    runs = data["runs"]
+    runs = [run for run in data["runs"] if not run.get("disturbed")]
     names = [f"seed {run['random_state']}" for run in runs]
     axis.bar(names, [run["secs"] for run in runs], 0.5, label="the search")
     left = [run.get("left_out_secs", 0.0) for run in runs]
@@ -218,6 +219,9 @@ def table_pruning(data: Row) -> list[list[str]]:
         ["seed", "candidates", "pruned", "seconds with pruning", "the same without", "gain", "stopped by"]
     ]
     for run in data["runs"]:
+        if run.get("disturbed"):
+            lines.append([str(run["random_state"]), *["disturbed"] * 6])
+            continue
         without = run["secs"] + run["left_out_secs"]
         lines.append(
             [
