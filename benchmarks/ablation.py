@@ -17,7 +17,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import result_path, write
+from benchmarks.facts import calm, done_once, result_path, write
 from benchmarks.stand import Stand
 from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library, write_library
@@ -73,11 +72,12 @@ def main() -> None:
                 found = tune(spec, name, state, folder / f"{name}-{state}")
                 num_tuned += 1
             runs.append(found)
-    judge(runs, arguments.instances, arguments.rounds)
+    rows = judge(runs, arguments.instances, arguments.rounds)
     result = {
         "workload": spec.name,
         "secs": arguments.secs,
         "trials": arguments.trials,
+        "instances": rows,
         "summary": {name: summary([run for run in runs if run["variant"] == name]) for name in names},
         "runs": [{key: value for key, value in run.items() if key != "folder"} for run in runs],
     }
@@ -96,9 +96,7 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
     """One run from nothing."""
     search = replace(VARIANTS[variant], random_state=state)
     with empty_cache():
-        started = time.monotonic()
-        result = make_library(spec, search=search)
-        secs = time.monotonic() - started
+        result, secs, disturbed = done_once(lambda: make_library(spec, search=search))
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_library(result, folder)
     rounds = result.report["rounds"]
@@ -107,8 +105,10 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
         "variant": variant,
         "random_state": state,
         "secs": secs,
+        "secs_disturbed": disturbed,
         "measured": result.measured,
         "pruned": len(result.report["space"]["pruned"]),
+        "metaschedule_trials": (result.report["seed"] or {}).get("trials", 0),
         "stop": rounds[-1]["stop"],
         "chosen": result.report["selection"]["micro_kernels"],
         "provenance": {k: len(v["chosen"]) for k, v in result.report["provenance"].items()},
@@ -131,19 +131,27 @@ def empty_cache() -> Iterator[None]:
                 os.environ["DIETCODE_CACHE"] = before
 
 
-def judge(runs: list[dict[str, Any]], num_instances: int, num_rounds: int) -> None:
-    """Time every run's library in turns; adds ``score_mean`` and ``score_worst``."""
+def judge(runs: list[dict[str, Any]], num_instances: int, num_rounds: int) -> list[dict[str, Any]]:
+    """Time every run's library in turns; adds ``score_mean`` and ``score_worst``, of what nothing disturbed.
+
+    Returns
+    -------
+    list of dict
+        The instances, and what disturbed them.
+    """
     with Stand(runs[0]["folder"]) as stand:
-        bindings = [row["shape_vars"] for row in stand.instances(num_instances)]
-        paths = [str(run["folder"] / "library.so") for run in runs]
-        secs = [
-            np.median([[stand.read(path, binding) for path in paths] for _ in range(num_rounds)], axis=0)
-            for binding in bindings
-        ]
-    scores = np.min(secs, axis=1, keepdims=True) / np.asarray(secs)  # [num_instances, num_runs]
+        paths: dict[str, str | None] = {str(i): f"{run['folder']}/library.so" for i, run in enumerate(runs)}
+        rows = []
+        for row in stand.instances(num_instances):
+            timed = stand.in_turns(paths, row["shape_vars"], num_rounds)
+            facts = {"shape_vars": row["shape_vars"], "disturbed": timed.disturbed}
+            rows.append(facts | {"secs": list(timed.values())})
+    secs = np.asarray([row["secs"] for row in calm(rows, "the scores")])  # [num_instances, num_runs]
+    scores = np.min(secs, axis=1, keepdims=True) / secs
     for run, score in zip(runs, scores.T, strict=True):
         run["score_mean"] = float(np.exp(np.log(score).mean()))
         run["score_worst"] = float(score.min())
+    return rows
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 
 Each row names a workload, an instance and two ways to compute it; `gain` is the time of the first over that
 of the second. Calls come from Python on prepared tensors, with all cores. Writes
-``benchmarks/results/axes.json``. Run it with nothing else on the machine.
+``axes.json`` of this device in ``benchmarks/results``. Run it with nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def main() -> None:
         if arguments.only in pair.axis:
             rows.append(measure(pair, arguments.rounds))
             where = f"{pair.workload} {pair.instance}"
-            print(f"{pair.axis:32} {where:32} {rows[-1]['gain']:.2f}", flush=True)
+            marked = "  disturbed" if rows[-1]["disturbed"] else ""
+            print(f"{pair.axis:32} {where:32} {rows[-1]['gain']:.2f}{marked}", flush=True)
     write(result_path("axes"), {"rows": rows})
 
 

@@ -8,7 +8,7 @@ The libraries are those of `benchmarks.blocks`. `build` compiles their micro-ker
 each at the waves that tuning measures, and at others that are drawn evenly over the logarithm of the work,
 with nothing else on the machine, and keeps the readings; `report` fits the cost model on the waves and
 compares it with the others, which takes no measuring: so a model can be compared with an earlier one on the
-same readings. Writes ``benchmarks/results/block-prediction.json``.
+same readings. Writes ``block-prediction.json`` of this device in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.block_rows import ROWS
-from benchmarks.blocks import BUILD, ROOT
-from benchmarks.facts import write
+from benchmarks.blocks import BUILD
+from benchmarks.facts import result_path, write
 from benchmarks.held_out import draw
 from benchmarks.stand import Stand
 from dietcode.backends.cpu.forms import CPU_FORMS
@@ -52,8 +52,8 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.rows or [name for name in ROWS if (BUILD / name / "library.so").is_file()]
     if arguments.command == "report":
-        found = {name: report(name) for name in names if _readings(name).is_file()}
-        write(ROOT / "benchmarks" / "results" / "block-prediction.json", {"rows": found})
+        found = {name: told for name in names if _readings(name).is_file() and (told := report(name))}
+        write(result_path("block-prediction"), {"rows": found})
         return
     until = time.monotonic() + arguments.seconds
     for name in names:
@@ -93,11 +93,13 @@ def read(stand: Stand, name: str, kernels: Sequence[AnyMicroKernel]) -> dict[str
             path = str(BUILD / "kernels" / name / f"one_{kernel.name}.so")
             waves = wave_points(partial(stand.full_wave, kernel), anchors)
             points = [*waves, *others]
-            secs = stand.read_points(path, points, _MIN_SECS, _REPEATS)
+            watched = stand.watched(partial(stand.read_points, path, points, _MIN_SECS, _REPEATS))
+            secs, disturbed = watched.value, watched.disturbed
             if number:
                 secs = np.minimum(secs, found[kernel]["secs"]).tolist()
+                disturbed = disturbed and found[kernel]["disturbed"]
             facts = {"kernel": kernel.to_json(), "points": points, "num_waves": len(waves)}
-            found[kernel] = facts | {"secs": secs}
+            found[kernel] = facts | {"secs": secs, "disturbed": disturbed}
     result = {"problem": stand.problem.to_json(), "target": stand.report["target"]}
     return result | {"calibration": stand.calibrate(), "kernels": list(found.values())}
 
@@ -110,13 +112,20 @@ def _held_out(problem: AnyProblem, extents: Any, anchors: Sequence[Any]) -> list
     return [points[i] for i in draw(flops, [p not in anchors for p in points], _NUM_HELD_OUT, 0)]
 
 
-def report(name: str) -> dict[str, Any]:
-    """Return the error of a row's predictions at the instances that were held out, and of the fit."""
+def report(name: str) -> dict[str, Any] | None:
+    """Return the error of a row's predictions at the instances that were held out, and of the fit.
+
+    It is of those micro-kernels whose readings nothing disturbed in one of the passes; None without any.
+    """
     data = json.loads(_readings(name).read_text())
+    kernels = [one for one in data["kernels"] if not one.get("disturbed")]
+    if not kernels:
+        print(f"{name:<20} disturbed; read it again when nothing else runs")
+        return None
     problem, target = problem_from_json(data["problem"]), CpuTarget.from_json(data["target"])
     domain = CPU_FORMS[problem.form].domain(problem, target)
     found, gaps, fits = [], [], []
-    for one in data["kernels"]:
+    for one in kernels:
         kernel, number = cpu_micro_kernel(one["kernel"]), one["num_waves"]
         points, secs = one["points"], np.asarray(one["secs"])
         records = Records("", {}, calibration=data["calibration"])

@@ -5,7 +5,7 @@
 
 Calls take turns, a few milliseconds of each path a round, and the medians of the rounds count. Weights
 are packed beforehand on both sides: compiled modules are frozen. Writes
-``benchmarks/results/cells.json``.
+``cells.json`` of this device in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import numpy as np
 import torch
 import torch._inductor.config
 
-from benchmarks.facts import calm, write
+from benchmarks.facts import calm, result_path, write
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
 
-ROOT = Path(__file__).resolve().parent.parent
 _GATES = {4: torch.nn.LSTMCell, 3: torch.nn.GRUCell}
 
 
@@ -45,7 +44,7 @@ def main() -> None:
         mean = float(np.exp(np.mean(np.log(ratios))))
         print(f"{folder.name}: {mean:.2f} × of PyTorch's best, {min(ratios):.2f} at worst")
         found[folder.name] = {"rows": rows, "geometric_mean": mean, "worst": min(ratios)}
-    write(ROOT / "benchmarks" / "results" / "cells.json", {"cells": found})
+    write(result_path("cells"), {"cells": found})
 
 
 class Cell:

@@ -3,11 +3,11 @@
     python -m benchmarks.cpu [--workloads bert-dense,…] [--instances 16] [--keep] [--cold]
                              [--tune-only] [--metaschedule K] [--alone]
 
-Writes ``benchmarks/results/cpu-<workload>.json`` and prints a table. All runs of `dietcode tune` share a
-cache folder that is empty at first, so that later ones profit from what the first learned of the device; with
-``--cold`` each has an empty one. Libraries and seconds of tuning stay in ``build/benchmarks``, where
-``--keep`` finds them. Run it with nothing else on the machine; where that is to be had for minutes only, tune
-with ``--tune-only`` and measure with ``--keep``, a workload at a time.
+Writes ``cpu-<workload>.json`` of this device in ``benchmarks/results`` and prints a table. All runs of
+`dietcode tune` share a cache folder that is empty at first, so that later ones profit from what the first
+learned of the device; with ``--cold`` each has an empty one. Libraries and seconds of tuning stay in
+``build/benchmarks``, where ``--keep`` finds them. Run it with nothing else on the machine; where that is to
+be had for minutes only, tune with ``--tune-only`` and measure with ``--keep``, a workload at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import per_shape
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, done_once, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.workload.parse import load_spec
 
@@ -130,9 +129,10 @@ def tune(name: str, folder: Path, arguments: argparse.Namespace, cache: Path) ->
         return kept
     where = cache / name if arguments.cold else cache
     command = [sys.executable, "-m", "dietcode", "tune", str(spec_path(name)), "-o", str(folder)]
-    started = time.monotonic()
-    subprocess.run(command, cwd=ROOT, env=os.environ | {"DIETCODE_CACHE": str(where)}, check=True)
-    found = {"secs": time.monotonic() - started, "cold": arguments.cold or not any_other(cache, name)}
+    environment = os.environ | {"DIETCODE_CACHE": str(where)}
+    _, secs, disturbed = done_once(lambda: subprocess.run(command, cwd=ROOT, env=environment, check=True))
+    is_cold = arguments.cold or not any_other(cache, name)
+    found = {"secs": secs, "cold": is_cold, "disturbed": disturbed}
     (cache / f"{name}.tuned").touch()
     note.write_text(json.dumps(found) + "\n")
     return found

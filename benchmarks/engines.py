@@ -2,8 +2,9 @@
 
 python -m benchmarks.engines
 
-Run it where nothing else runs. Each worker is a node of a Ray cluster on this machine, pinned to one core;
-more workers than cores share them. The share is of one real tuning job on this machine alone.
+Run it where nothing else runs: what other processes disturbed is measured again, or marked. Each worker is a
+node of a Ray cluster on this machine, pinned to one core; more workers than cores share them. The share is of
+one real tuning job on this machine alone, which is not repeated.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from typing import Any
 
 import psutil
 
-from benchmarks.facts import write
+from benchmarks.facts import done_once, write
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.device_kinds import DEVICE_KINDS
+from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
 from dietcode.measure.local import LocalChildren
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.space import build_space, hardware_seeds
@@ -99,20 +101,31 @@ def candidates(spec: Spec) -> tuple[Problem, Limits, list[MicroKernel]]:
 def throughput(children: Children, spec: Spec, warm: int) -> dict[str, Any]:
     """Builds in a second, the best of a few rounds, after each worker has built once."""
     problem, _, kernels = candidates(spec)
-    secs = []
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
         target = resolve_target(spec.target)
         measuring = MeasuringCpu(children, problem, spec.variables, target, Path(folder))
         requests = [measuring.build_request([kernel], kernel.name) for kernel in kernels]
         list(children.build(requests[:warm]))
-        for _ in range(_ROUNDS):
-            started = time.perf_counter()
-            results = list(children.build(requests))
-            secs.append(time.perf_counter() - started)
-            failed = [result.error for result in results if result.error is not None]
-            if failed:
-                raise SystemExit(f"a build failed: {failed[0]}")
-    return {"num_builds": len(requests), "secs": secs, "builds_per_sec": len(requests) / min(secs)}
+
+        def measure() -> list[float]:
+            secs = []
+            for _ in range(_ROUNDS):
+                started = time.perf_counter()
+                results = list(children.build(requests))
+                secs.append(time.perf_counter() - started)
+                failed = [result.error for result in results if result.error is not None]
+                if failed:
+                    raise SystemExit(f"a build failed: {failed[0]}")
+            return secs
+
+        machine = machine_of(in_children=True)
+        watched = undisturbed(measure, lambda secs: spread_of_readings({"builds": secs}), machine)
+    return {
+        "num_builds": len(requests),
+        "secs": watched.value,
+        "builds_per_sec": len(requests) / min(watched.value),
+        "disturbed": watched.disturbed,
+    }
 
 
 def with_ray(num_workers: int, spec: Spec) -> dict[str, Any]:
@@ -184,7 +197,7 @@ def share(spec: Spec) -> dict[str, Any]:
     target = resolve_target(spec.target)
     children = TimedChildren(LocalChildren(CpuWorker(target.num_cores)))
     try:
-        result = make_library(spec, children=children, force=True)
+        result, _, disturbed = done_once(lambda: make_library(spec, children=children, force=True))
     finally:
         children.close()
     parts = children.secs | {"other": result.secs - sum(children.secs.values())}
@@ -195,6 +208,7 @@ def share(spec: Spec) -> dict[str, Any]:
         "secs": result.secs,
         "parts_secs": parts,
         "share": {kind: secs / result.secs for kind, secs in parts.items()},
+        "disturbed": disturbed,
     }
 
 

@@ -8,16 +8,18 @@ import importlib.metadata
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dietcode.measure.disturbance import undisturbed_of
+from dietcode.measure.disturbance import machine_of, undisturbed, undisturbed_of
 from dietcode.runtime.cpu import available_cores, cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 _NUMBERS = {"cpu family": "family", "model": "model"}
+T = TypeVar("T")
 
 
 def facts() -> dict[str, Any]:
@@ -91,6 +93,28 @@ def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
     if rows and not kept:
         raise SystemExit(f"{what}: no figure is written; run it again when nothing else runs")
     return kept
+
+
+def done_once(work: Callable[[], T]) -> tuple[T, float, str | None]:
+    """Do what takes too long to be done again, as a tuning run.
+
+    Returns
+    -------
+    T
+    float
+        Wall seconds.
+    str or None
+        Why these must not become a figure, None where they may: what others did meanwhile. What this process
+        and its children do is not theirs.
+    """
+
+    def timed() -> tuple[T, float]:
+        started = time.monotonic()
+        value = work()
+        return value, time.monotonic() - started
+
+    watched = undisturbed(timed, lambda _: 1.0, machine_of(in_children=True), repeats=False)
+    return *watched.value, watched.disturbed
 
 
 def _git(*arguments: str) -> str:

@@ -4,7 +4,7 @@
 
 Each path runs in a process of its own, on zeros. Installed are the files of every distribution that the path
 needs, by what `importlib.metadata` lists, with their dependencies; of this repository, its package. Writes
-``benchmarks/results/footprint.json``.
+``footprint.json`` of this device in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.models import ROOT
 from dietcode.lean import with_torch, without_torch
 
@@ -70,7 +70,7 @@ def main() -> None:
             "model_peak_bytes": _peak(code, str(file), inputs),
         }
         print(name, {key: f"{value / 1e6:.0f} MB" for key, value in facts[name].items()})
-    write(ROOT / "benchmarks" / "results" / "footprint.json", facts)
+    write(result_path("footprint"), facts)
 
 
 def _inputs(bundle: Path, values: list[int]) -> list[tuple[list[int], str]]:

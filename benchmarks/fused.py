@@ -5,7 +5,7 @@
 
 Both libraries are those of `benchmarks.cpu`, each with the micro-kernels that its own search chose. The bytes
 that only the epilogue reads are taken off at the bandwidth that is read beside them. Writes
-``benchmarks/results/fused.json``.
+``fused.json`` of this device in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import dietcode
-from benchmarks.cpu import BUILD, ROOT
-from benchmarks.facts import calm, write
+from benchmarks.cpu import BUILD
+from benchmarks.facts import calm, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.bench.operator import Operator
 from dietcode.bench.roofline import Roofline
@@ -52,7 +52,7 @@ def main() -> None:
         geomean = float(np.exp(np.mean([np.log(row["kept"]) for row in calm(rows, fused)])))
         results.append({"plain": plain, "fused": fused, "kept": geomean, "instances": rows})
         print(f"{fused}: {geomean:.3f} of the throughput of {plain}, extra bytes taken off", flush=True)
-    write(ROOT / "benchmarks" / "results" / "fused.json", {"pairs": results})
+    write(result_path("fused"), {"pairs": results})
 
 
 def compare(plain: str, fused: str, roofline: Roofline, num_instances: int, rounds: int) -> list[Row]:

@@ -9,7 +9,8 @@
 `measure`: calls take turns, a few milliseconds of each path a round, and the medians of the rounds count;
 the sizes are those that ``example_args`` of ``examples/models`` takes. Peers whose files `export` has not
 made are left out. With ``--static SIZE=BUNDLE``, a bundle compiled for that size alone takes part there.
-Writes ``benchmarks/results/model-NAME.json``. `guard`: memory over calls of random sizes, threads, fork.
+Writes ``model-NAME.json`` of this device in ``benchmarks/results``. `guard`: memory over calls of random
+sizes, threads, fork.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 
 import dietcode
-from benchmarks.facts import calm, write
+from benchmarks.facts import calm, result_path, write
 from benchmarks.model_guard import guarded
 from benchmarks.model_peers import peers, write_aoti, write_onnx
 from dietcode.measure.turns import interleave
@@ -135,7 +136,7 @@ def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any, si
 
 def _result(name: str, config: str | None, suffix: str) -> Path:
     label = f"{name}-{config}" if config else name
-    return ROOT / "benchmarks" / "results" / f"model-{label}{suffix}.json"
+    return result_path(f"model-{label}{suffix}")
 
 
 def _row(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import result_path, write
+from benchmarks.facts import calm, result_path, write
 from benchmarks.stand import Stand
 from dietcode.search_space.cpu.limits import MicroKernel
 
@@ -38,13 +38,14 @@ def main() -> None:
             compare(stand, paths, row, arguments.top, arguments.rounds)
             for row in stand.instances(arguments.instances)
         ]
-        ratios = np.asarray([row["ratio"] for row in rows])
+        ratios = np.asarray([row["ratio"] for row in calm(rows, stand.spec.name)])
         result = {
             "workload": stand.spec.name,
             "num_micro_kernels": len(paths),
             "num_chosen": len(stand.report["selection"]["micro_kernels"]),
             "ratio_geomean": float(np.exp(np.log(ratios).mean())),
             "ratio_worst": float(ratios.min()),
+            "num_disturbed": len(rows) - len(ratios),
             "instances": rows,
         }
         print({key: value for key, value in result.items() if key != "instances"})
@@ -58,11 +59,7 @@ def compare(
     binding, chosen = row["shape_vars"], row["micro_kernel"]
     once = {name: stand.read(path, binding) for name, path in paths.items()}
     leaders = sorted(once, key=lambda name: once[name])[:num_top]
-    again: dict[str, list[float]] = {name: [] for name in dict.fromkeys([*leaders, chosen])}
-    for _ in range(num_rounds):
-        for name, readings in again.items():
-            readings.append(stand.read(paths[name], binding))
-    secs = {name: float(np.median(readings)) for name, readings in again.items()}
+    secs = stand.in_turns({name: paths[name] for name in (*leaders, chosen)}, binding, num_rounds)
     best = min(secs, key=lambda name: secs[name])
     return {
         "shape_vars": binding,
@@ -71,6 +68,7 @@ def compare(
         "ratio": secs[best] / secs[chosen],
         "gflops": row["flops"] / secs[chosen] / 1e9,
         "oracle_gflops": row["flops"] / secs[best] / 1e9,
+        "disturbed": secs.disturbed,
     }
 
 

@@ -9,9 +9,7 @@ machine repeats so well; so it is also taken with a compiled function in the ker
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,13 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 import dietcode
-from benchmarks.facts import write
+from benchmarks.facts import calm, result_path, write
 from dietcode.bench.operator import Operator
+from dietcode.measure.turns import interleave
 from dietcode.runtime.library import Library
 from dietcode.runtime.tensors import accept, aligned_empty
 
-_CALLS, _WHOLE_CALLS, _ROUNDS = 5000, 100, 21
+_ROUNDS = 21
 _TARGET_MICROSECONDS = 5.0
 
 
@@ -60,8 +59,7 @@ def main(folder: Path) -> None:
             "select": lambda: select(*values),
             "select_checked": lambda: library.select(**smallest),
             "accept_numpy": lambda: accept("X", array, "float32"),
-        },
-        _CALLS,
+        }
     )
     medians |= whole_calls(library, smallest)
     result = {
@@ -75,7 +73,7 @@ def main(folder: Path) -> None:
         "python_target": _TARGET_MICROSECONDS,
     }
     print(result)
-    write(Path("benchmarks/results/overhead.json"), result)
+    write(result_path("overhead"), result)
 
 
 def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
@@ -104,7 +102,7 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
         "whole_call": lambda: library(**arguments, out=output),
         "kernel": lambda: run(*prepared, *values),
     }
-    medians = in_turns(calls, _WHOLE_CALLS)
+    medians = in_turns(calls)
     library._run_beside_torch = nothing
     library._prepare_calls()
     try:
@@ -112,24 +110,24 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
             {
                 "whole_call_of_nothing": calls["whole_call"],
                 "nothing": lambda: nothing(*prepared, *values),
-            },
-            _CALLS,
+            }
         )
     finally:
         library._run_beside_torch = run
         library._prepare_calls()
 
 
-def in_turns(calls: dict[str, Callable[[], Any]], num_calls: int) -> dict[str, float]:
-    """Median microseconds of one call of each."""
-    readings: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(_ROUNDS):
-        for name, call in calls.items():
-            started = time.perf_counter()
-            for _ in range(num_calls):
-                call()
-            readings[name].append((time.perf_counter() - started) / num_calls * 1e6)
-    return {name: statistics.median(found) for name, found in readings.items()}
+def in_turns(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median microseconds of one call of each.
+
+    Raises
+    ------
+    SystemExit
+        Something else ran, also when they were measured again.
+    """
+    secs = interleave(calls, _ROUNDS)
+    calm([{"disturbed": secs.disturbed}], ", ".join(calls))
+    return {name: 1e6 * value for name, value in secs.items()}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 The samples of examples/programs are run as they are planned, blocks by PyTorch, row by row. Counted are
 nodes (calls of blocks that are scheduled), runs of blocks (buckets, none of which is cut), kernels that they
 launch, and how often instances wait for values; beside them how many nodes there were if each operator were
-one, and how many kernels if none were fused. Adds to ``benchmarks/results/program-counts.json``.
+one, and how many kernels if none were fused. Adds to ``program-counts.json`` of this device in
+``benchmarks/results``; another device counts the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.facts import facts, write
+from benchmarks.facts import facts, result_path, write
 from benchmarks.programs import ROOT
 from dietcode.programs.interpreter import FormRun, InstanceError
 from dietcode.programs.modeling import RecordedProgram, record
@@ -33,7 +34,7 @@ ENTRIES = {
 }
 WITHOUT = ("coarsening", "concurrency", "phases", "hoisting", "horizontal")
 _RECORDED = ("coarsening", "concurrency", "phases")  # the others are of planning alone
-OUTPUT = ROOT / "benchmarks" / "results" / "program-counts.json"
+OUTPUT = result_path("program-counts")
 
 
 def main() -> None:

@@ -6,8 +6,8 @@
 A bundle lies in a folder of its example's name; that of the recursion of `benchmarks.program_recursion`,
 where there is one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
 take turns, and the medians of the rounds count. DyNet computes on one thread; `pip install DyNet38==2.2`, and
-without it it is left out. Writes ``benchmarks/results/programs.json``, or with ``--append`` the rows that
-this file does not have yet of the same commit.
+without it it is left out. Writes ``programs.json`` of this device in ``benchmarks/results``, or with
+``--append`` the rows that this file does not have yet of the same commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.facts import facts, write
+from benchmarks.facts import facts, result_path, write
 from benchmarks.program_peers import calls_by_hand, calls_of_recursion
 from benchmarks.programs_dynet import PROGRAMS
 from dietcode.measure.turns import interleave
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--append", action="store_true")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "programs.json")
+    parser.add_argument("--output", type=Path, default=result_path("programs"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if importlib.util.find_spec("dynet_config") is not None:

@@ -5,8 +5,9 @@
     python -m benchmarks.recursion_ablation tree-lstm examples/recursion/tree_lstm.py:model FOLDER --measure
 
 Calls take turns, the medians of the rounds count. Without `by_level` ranges have one row each.
-Replaces the rows of the model in ``benchmarks/results/recursion_ablation.json``; `others` is the part of all
-cores' time that other processes had meanwhile.
+Replaces the rows of the model in ``recursion_ablation.json`` of this device in ``benchmarks/results``;
+`others` is the part of all cores' time that other processes had meanwhile, `disturbed` why a row is no
+figure.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.others import Others
-from benchmarks.recursion import INPUTS, ROOT, inputs_of, weights_of
+from benchmarks.recursion import INPUTS, inputs_of, weights_of
 from benchmarks.recursion_inputs import batch_of
 from dietcode.bench.compare import interleave
 from dietcode.models.compiling import Options
@@ -28,7 +29,7 @@ from dietcode.recursion.compiling import compile_recursion
 from dietcode.recursion.passes import Passes
 from dietcode.runtime.opening import load
 
-RESULT = ROOT / "benchmarks" / "results" / "recursion_ablation.json"
+RESULT = result_path("recursion_ablation")
 VARIANTS = {
     "all": Passes(),
     **{one.name: Passes(**{one.name: False}) for one in fields(Passes)},
@@ -96,7 +97,7 @@ def measure(arguments: argparse.Namespace, names: list[str], inputs: str, batch:
         {name: (lambda model=model: model(structure, x)) for name, model in models.items()}, arguments.rounds
     )
     facts = {name: {key: model.report[key] for key in _FACTS} for name, model in models.items()}
-    return {"secs": secs, "facts": facts, "others": others.share()}
+    return {"secs": secs, "facts": facts, "others": others.share(), "disturbed": secs.disturbed}
 
 
 if __name__ == "__main__":

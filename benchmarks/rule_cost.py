@@ -15,7 +15,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,14 @@ from tvm.tirx.script.builder import ir as T
 
 import dietcode
 from benchmarks import synthetic
-from benchmarks.facts import write
+from benchmarks.facts import calm, write
 from dietcode.backends.cpu.backend import CpuBackend
 from dietcode.dispatcher.rule import Branch, Leaf, Node, Rule
 from dietcode.library.build import library_files
 from dietcode.library.files import dispatch_tree
 from dietcode.library.parts import Parts
+from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
+from dietcode.measure.turns import interleave
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cpu.host import _emit_tree
 from dietcode.search_space.dispatch_tree import DispatchTree
@@ -43,7 +44,7 @@ from dietcode.tuner.assembly import assemble
 from dietcode.workload.instances import make_instances
 
 _OBJECTIVE = {"binary_size": 0.0, "max_kernels": 20}
-_ROUNDS, _CALLS, _REPEATS = 11, 2000, 20_000
+_ROUNDS, _REPEATS = 11, 20_000
 
 
 def make_parts() -> Parts:
@@ -92,27 +93,15 @@ def one_of_each_leaf(rule: Rule, shapes: IntArray) -> IntArray:
     return np.unique(leaves, return_index=True)[1]
 
 
-def nanoseconds(function: Any, shapes: IntArray, repeats: int = 1) -> float:
-    """Median time of one shape."""
+def nanoseconds(function: Any, shapes: IntArray) -> list[float]:
+    """Readings of the time of one shape."""
     given, sums = tvm.runtime.tensor(np.ascontiguousarray(shapes)), tvm.runtime.tensor(np.zeros(1, np.int64))
     readings = []
     for _ in range(_ROUNDS):
         started = time.perf_counter()
-        for _ in range(repeats):
-            function(given, sums)
-        readings.append((time.perf_counter() - started) / repeats / len(shapes) * 1e9)
-    return statistics.median(readings)
-
-
-def per_call(call: Callable[[], Any]) -> float:
-    """Median nanoseconds of a call from Python."""
-    readings = []
-    for _ in range(_ROUNDS):
-        started = time.perf_counter()
-        for _ in range(_CALLS):
-            call()
-        readings.append((time.perf_counter() - started) / _CALLS * 1e9)
-    return statistics.median(readings)
+        function(given, sums)
+        readings.append((time.perf_counter() - started) / len(shapes) * 1e9)
+    return readings
 
 
 def main() -> None:
@@ -124,18 +113,30 @@ def main() -> None:
     check = tvm.runtime.tensor(np.zeros(1, np.int64))
     tree(tvm.runtime.tensor(np.ascontiguousarray(drawn)), check)
     assert int(check.numpy()[0]) == int(parts.rule.predict(drawn).sum()), "the compiled tree is another rule"
-    base = nanoseconds(empty, drawn)
-    random_order = nanoseconds(tree, drawn) - base
     one = drawn[one_of_each_leaf(parts.rule, drawn)]
-    alone = [nanoseconds(tree, np.repeat(row[None], _REPEATS, axis=0)) - base for row in one]
+
+    def measure() -> dict[str, list[float]]:
+        return {"empty": nanoseconds(empty, drawn), "tree": nanoseconds(tree, drawn)} | {
+            str(leaf): nanoseconds(tree, np.repeat(row[None], _REPEATS, axis=0))
+            for leaf, row in enumerate(one)
+        }
+
+    def spread_of(found: dict[str, list[float]]) -> float:
+        return spread_of_readings({name: found[name] for name in ("empty", "tree")})
+
+    watched = undisturbed(measure, spread_of, machine_of(1))
+    base, random_order, *alone = map(statistics.median, watched.value.values())
+    random_order, alone = random_order - base, [leaf - base for leaf in alone]
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
         write_folder(Path(folder) / "lib", library_files(parts))
         library = dietcode.load(Path(folder) / "lib")
         m, n = (int(value) for value in drawn[0])
         python = {
-            "lib.select": per_call(lambda: library.select(M=m, N=n)),
-            "packed function": per_call(lambda: library._select(m, n)),
+            "lib.select": lambda: library.select(M=m, N=n),
+            "packed function": lambda: library._select(m, n),
         }
+        secs = interleave(python, _ROUNDS)
+    calm([{"disturbed": watched.disturbed or secs.disturbed}], "dispatch")
     result = {
         "categories": len(parts.micro_kernels),
         "leaves": parts.rule.num_leaves,
@@ -148,7 +149,7 @@ def main() -> None:
             "one leaf, worst": max(alone),
             "empty loop": base,
         },
-        "nanoseconds_from_python": python,
+        "nanoseconds_from_python": {name: 1e9 * value for name, value in secs.items()},
         "bound_nanoseconds": 1000,
     }
     print(result)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.facts import RESULTS, ROOT, device_name, slug
+
 PAGE = ROOT / "docs" / "scaling.md"
-RESULTS = ROOT / "benchmarks" / "results"
 _PART = re.compile(r"(?P<begin><!-- (?P<name>[a-z-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -107,7 +107,12 @@ def _measured(simulated: dict[str, Any], claims: dict[str, Any]) -> str:
             "`claims.json`",
         )
     )
-    return _table(("what", "measured", "record"), rows)
+    name = device_name(claims)
+    where = (
+        f"{name}: the jobs are the tunings of [its workloads](evidence/{slug(name)}/workloads.md), each of"
+    )
+    where += f" the commit there; all else is of commit {claims['commit']}, {claims['date']}.\n\n"
+    return where + _table(("what", "measured", "record"), rows)
 
 
 def _limits(simulated: dict[str, Any]) -> str:
@@ -133,6 +138,9 @@ def _fan_out(path: Path) -> str:
     if not path.is_file():
         return ""
     engines = json.loads(path.read_text())
+    parts = (engines["job"], *engines["local"])
+    if why := next((part["disturbed"] for part in parts if part.get("disturbed")), None):
+        return f"Disturbed when it was measured ({why}): no figures.\n"
     job, builds = engines["job"], engines["job"]["share"]["builds"]
     (here,) = [each["builds_per_sec"] for each in engines["local"] if each["workers"] == job["cores"]]
     rows: list[Sequence[object]] = [
@@ -140,10 +148,15 @@ def _fan_out(path: Path) -> str:
     ]
     for each in engines["ray"]:
         gain = 1 / (1 - builds + builds * here / each["builds_per_sec"])
-        rows.append((f"{each['workers']}, of one core each", f"{each['builds_per_sec']:.2f}", f"{gain:.2f}"))
+        who = f"{each['workers']}, of one core each"
+        if each["workers"] > job["cores"]:
+            who = f"{each['workers']}, which shared {job['cores']} cores"
+        rates = f"{each['builds_per_sec']:.2f}", f"{gain:.2f}"
+        rows.append((who, *(("disturbed", "") if each.get("disturbed") else rates)))
     rows.append(("any number", "no limit", f"{1 / (1 - builds):.2f}"))
     said = ", ".join(f"{name} {share:.0%}" for name, share in job["share"].items())
-    return f"A job on {job['workload']}: {said}.\n\n" + _table(
+    where = f"{device_name(engines)}, commit {engines['commit']}, {engines['date']}, one job"
+    return f"A job on {job['workload']}: {said} ({where}).\n\n" + _table(
         ("workers that build", "builds a second", "a job is × as fast"), rows
     )
 

@@ -14,13 +14,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import write
+from benchmarks.facts import calm, done_once, result_path, write
 from benchmarks.stand import Stand
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,33 +42,33 @@ def main() -> None:
             "second alone": tune(arguments.second, build / "alone", empty),
             "first again": tune(arguments.first, build / "again", shared),
         }
-    ratios = compare(build / "second", build / "alone", arguments.instances, arguments.rounds)
+    folders = {name: build / name for name in ("second", "alone")}
+    rows = compare(folders, arguments.instances, arguments.rounds)
+    ratios = np.asarray([row["ratio"] for row in calm(rows, arguments.second)])
     result = {
         "first": arguments.first,
         "second": arguments.second,
         "jobs": jobs,
         "throughput_over_alone": float(np.exp(np.log(ratios).mean())),
         "throughput_over_alone_worst": float(np.min(ratios)),
+        "instances": rows,
     }
     print(result)
-    write(ROOT / "benchmarks" / "results" / "second-job.json", result)
+    write(result_path("second-job"), result)
 
 
 def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
     """Wall seconds of the command, what it measured, and what the report says of its records."""
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder), "--json"],
-        cwd=ROOT,
-        env=dict(os.environ, DIETCODE_CACHE=cache),
-        stdout=subprocess.PIPE,
-        check=True,
+    command = [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder), "--json"]
+    environment = dict(os.environ, DIETCODE_CACHE=cache)
+    done, secs, disturbed = done_once(
+        lambda: subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
     )
-    secs = time.monotonic() - started
     report = json.loads((folder / "report.json").read_text())
     seed = report["seed"] or {}
     return {
         "secs": secs,
+        "secs_disturbed": disturbed,
         "measured": json.loads(done.stdout)["measured"],
         "on_record": report["space"]["measured"],
         "pruned_on_record": len(report["space"]["pruned"]),
@@ -78,20 +77,16 @@ def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
     }
 
 
-def compare(first: Path, second: Path, num_instances: int, num_rounds: int) -> np.ndarray[Any, Any]:
-    """Throughput of the first library over the second's at each instance."""
-    with Stand(first) as stand:
-        rows = stand.instances(num_instances)
-        paths = [str(folder / "library.so") for folder in (first, second)]
-        readings = np.asarray(
-            [
-                [[stand.read(path, row["shape_vars"]) for path in paths] for row in rows]
-                for _ in range(num_rounds)
-            ]
-        )
-    secs = np.median(readings, axis=0)
-    ratios: np.ndarray[Any, Any] = secs[:, 1] / secs[:, 0]
-    return ratios
+def compare(folders: dict[str, Path], num_instances: int, num_rounds: int) -> list[dict[str, Any]]:
+    """Throughput of the second job's library over that of the same workload tuned alone, at each instance."""
+    with Stand(folders["second"]) as stand:
+        paths: dict[str, str | None] = {name: str(one / "library.so") for name, one in folders.items()}
+        rows = []
+        for row in stand.instances(num_instances):
+            secs = stand.in_turns(paths, row["shape_vars"], num_rounds)
+            ratio = secs["alone"] / secs["second"]
+            rows.append({"shape_vars": row["shape_vars"], "ratio": ratio, "disturbed": secs.disturbed})
+    return rows
 
 
 if __name__ == "__main__":

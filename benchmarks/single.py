@@ -19,7 +19,6 @@ import numpy as np
 from benchmarks.facts import calm, result_path, write
 from benchmarks.sources import fitted_of, free_over_single
 from benchmarks.stand import Stand
-from dietcode.measure.disturbance import machine_of, spread_of_readings, undisturbed
 
 _LIBRARY = "library"
 Row = dict[str, Any]
@@ -78,18 +77,10 @@ def over_best(rows: list[Row]) -> Row:
 
 
 def _timed(stand: Stand, paths: dict[str, str | None], row: Row, rounds: int) -> Row:
-    """GFLOP/s of each at one instance; measured again where disturbed."""
-
-    def read() -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {name: [] for name in paths}
-        for _ in range(rounds):
-            for name, readings in found.items():
-                readings.append(stand.read(paths[name], row["shape_vars"]))
-        return found
-
-    watched = undisturbed(read, spread_of_readings, machine_of(stand.target.num_cores, in_children=True))
-    rates = {name: row["flops"] / float(np.median(secs)) / 1e9 for name, secs in watched.value.items()}
-    return {"shape_vars": row["shape_vars"], "gflops": rates, "disturbed": watched.disturbed}
+    """GFLOP/s of each at one instance."""
+    secs = stand.in_turns(paths, row["shape_vars"], rounds)
+    rates = {name: row["flops"] / value / 1e9 for name, value in secs.items()}
+    return {"shape_vars": row["shape_vars"], "gflops": rates, "disturbed": secs.disturbed}
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def row_of(folder: Path) -> Row:
         "workload": report["name"],
         "tuning_secs": json.loads(note.read_text())["secs"],
         "metaschedule_secs": float(seed["secs"]) if seed else 0.0,
+        "seed_reason": seed.get("reason") if seed else None,
         "num_chosen": len(report["selection"]["micro_kernels"]),
         "sources": {
             name: {

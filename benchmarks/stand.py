@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.disturbance import Watched, machine_of, spread_of_readings, undisturbed
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.requests import TimeRequest
+from dietcode.measure.turns import FEWEST_ROUNDS, Timings
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
@@ -30,6 +32,7 @@ from dietcode.workload.parse import spec_of
 _TIMEOUT_SECS = 120.0
 _MIN_SECS = 2e-3
 _REPEATS = 3
+T = TypeVar("T")
 
 
 class Stand:
@@ -133,6 +136,36 @@ class Stand:
         )
         (secs,) = self._time(request)
         return secs
+
+    def watched(
+        self, measure: Callable[[], T], spread_of: Callable[[T], float] = lambda _: 1.0, repeats: bool = True
+    ) -> Watched[T]:
+        """As `dietcode.measure.disturbance.undisturbed`, of what this stand's process measures."""
+        machine = machine_of(self.target.num_cores, in_children=True)
+        return undisturbed(measure, spread_of, machine, repeats)
+
+    def in_turns(self, paths: Mapping[str, str | None], binding: dict[str, int], rounds: int) -> Timings:
+        """Median seconds of some libraries at one instance, in turns; measured again where disturbed.
+
+        Parameters
+        ----------
+        paths : mapping of str to str or None
+            As of `read`.
+        rounds : int
+            Of which the median counts; of fewer than 3 nothing is measured again.
+        """
+
+        def measure() -> dict[str, list[float]]:
+            readings: dict[str, list[float]] = {name: [] for name in paths}
+            for _ in range(rounds):
+                for name, path in paths.items():
+                    readings[name].append(self.read(path, binding))
+            return readings
+
+        watched = self.watched(measure, spread_of_readings, repeats=rounds >= FEWEST_ROUNDS)
+        timings = Timings({name: float(np.median(secs)) for name, secs in watched.value.items()})
+        timings.spread, timings.disturbed = spread_of_readings(watched.value), watched.disturbed
+        return timings
 
     def read_points(
         self, path: str, points: Sequence[dict[str, int]], min_secs: float, repeats: int

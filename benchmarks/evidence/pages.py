@@ -14,8 +14,16 @@ from benchmarks.facts import device_name
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
 system on this device: what the paper found, what is measured here, and why they differ. Raw data with
 device, commit, date and versions is beside each plot. Made by `make evidence`."""
-_DEVICES = """A device that is not listed was not measured. The paper's own device is a GPU; without one
-listed, nothing here says how the system does on GPUs."""
+_INDEX = """Pages of the devices where something was measured. *Evidence* has figures and tables of the
+evaluation in the DietCode paper (MLSys 2022), as far as they were measured there: what the paper found, what
+is measured here, and why they differ; `make evidence` makes it. *Workloads* has speeds beside PyTorch and
+MetaSchedule, predictions, what parts of the search earn, and calls in the company of other work
+(`python -m benchmarks.headline`), *Recursions* what the Cortex paper measured
+(`python -m benchmarks.recursion_page`). Figures of [blocks](../blocks.md#measured),
+[models](../models.md#measured) and [programs](../programs.md#measured) are on their own pages. Records are in
+`benchmarks/results`, in a folder of each device; each page says of which commits."""
+_DEVICES = """What is not there was not measured. The paper's own device is a GPU; without one listed,
+nothing here says how the system does on GPUs."""
 
 EARLIER = "by earlier code than today's: {}"
 
@@ -65,7 +73,7 @@ def write_index(output: Path) -> None:
         for name in ("index.md", "workloads.md", "recursion.md")
         for page in sorted(output.glob(f"*/{name}"))
     )
-    text = f"# Evidence\n\n{_INTRODUCTION}\n\n{_DEVICES}\n\n{listed}\n"
+    text = f"# Evidence\n\n{_INDEX}\n\n{_DEVICES}\n\n{listed}\n"
     (output / "index.md").write_text(text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from benchmarks import per_shape
 from benchmarks.ablation import empty_cache
 from benchmarks.evidence.versions import ROOT, generator
+from benchmarks.facts import done_once
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.seed import run_seed
 from dietcode.search_space.problem import extents_of, problem_from_spec
@@ -86,12 +86,15 @@ class Tuned:
         Wall seconds of the whole run.
     measured, pruned : int
         Micro-kernels timed in all, and those of them given up after their first wave.
+    disturbed : str or None
+        Why the seconds must not become a figure.
     """
 
     folder: Path
     secs: float
     measured: int
     pruned: int
+    disturbed: str | None
 
     @property
     def report(self) -> Row:
@@ -132,14 +135,12 @@ class Shop:
         if not self._fresh(folder):
             with empty_cache():
                 print(f"tuning {spec.name}", flush=True)
-                started = time.monotonic()
-                result = make_library(spec, search=self.scale.search)
-                secs = time.monotonic() - started
+                result, secs, disturbed = done_once(lambda: make_library(spec, search=self.scale.search))
                 write_library(result, folder)
             pruned = len(result.report["space"]["pruned"])
-            self._note(folder, secs=secs, measured=result.measured, pruned=pruned)
+            self._note(folder, secs=secs, measured=result.measured, pruned=pruned, disturbed=disturbed)
         note = json.loads((folder / _NOTE).read_text())
-        return Tuned(folder, note["secs"], note["measured"], note["pruned"])
+        return Tuned(folder, *(note[key] for key in ("secs", "measured", "pruned", "disturbed")))
 
     def alone(self, spec: Spec, binding: dict[str, int]) -> Row:
         """One shape tuned by MetaSchedule alone: its database, trials and seconds."""
@@ -148,12 +149,16 @@ class Shop:
         if not self._fresh(folder):
             print(f"tuning {spec.name} {binding} alone", flush=True)
             problem, target = problem_from_spec(spec), resolve_target(spec.target)
-            extents = extents_of(spec, binding)
+            extents, limits = extents_of(spec, binding), (self.scale.trials, self.scale.max_secs)
+            disturbed = None
             try:
-                _, found = run_seed(problem, extents, target, folder, self.scale.trials, self.scale.max_secs)
+                (_, found), _, disturbed = done_once(
+                    lambda: run_seed(problem, extents, target, folder, *limits)
+                )
             except NoTrialError as error:
                 found = {"trials": 0, "secs": self.scale.max_secs, "error": str(error)}
-            self._note(folder, **{key: found.get(key) for key in ("trials", "secs", "error")})
+            facts = {key: found.get(key) for key in ("trials", "secs", "error")}
+            self._note(folder, **facts, disturbed=disturbed)
         return {"database": str(folder), **json.loads((folder / _NOTE).read_text())}
 
     def race(self, library: Path, binding: dict[str, int], database: str, rounds: int) -> Row:

@@ -8,9 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks.facts import write
+from benchmarks.facts import result_path, write
 from benchmarks.service import cancel, costs, filled, load
-from benchmarks.service.base import ROOT
 
 PARTS = {"costs": costs.measure, "load": load.measure, "filled": filled.measure, "cancel": cancel.measure}
 
@@ -29,7 +28,7 @@ def main() -> None:
             os.environ["DIETCODE_TRUST"] = f"{folder}/trust"
             result = PARTS[name](Path(folder))
         print(json.dumps(result, indent=1), flush=True)
-        write(ROOT / "benchmarks" / "results" / f"service-{name}.json", result)
+        write(result_path(f"service-{name}"), result)
 
 
 if __name__ == "__main__":

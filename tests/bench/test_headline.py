@@ -12,15 +12,13 @@ from needs import of_extra
 
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
-from benchmarks import headline, single, sources
+from benchmarks import headline, headline_tables, single, sources
 from benchmarks.evidence.__main__ import OUTPUT
 
 
 def result(commit: str, ratios: list[float], disturbed: int = 0) -> dict[str, Any]:
-    rows = [
-        {"measured_gflops": 100.0 * ratio, "vendors": {"a": 50.0, "b": 100.0}, "disturbed": None}
-        for ratio in ratios
-    ]
+    facts = {"vendors": {"a": 50.0, "b": 100.0}, "predicted_gflops": 150.0, "disturbed": None}
+    rows: list[dict[str, Any]] = [{"measured_gflops": 100.0 * ratio, **facts} for ratio in ratios]
     rows += [{**rows[0], "measured_gflops": 9000.0, "disturbed": "something else"}] * disturbed
     summary = {
         "ratio": {"geomean": 1.2, "worst": 1.0, "worst_at": {"T": 5}},
@@ -48,12 +46,14 @@ def folder(tmp_path: Path) -> Path:
         ],
     }
     (tmp_path / "prediction-bert-dense.json").write_text(json.dumps(gap))
-    (tmp_path / "prediction-drawn.json").write_text(json.dumps({"workload": "drawn", "instances": []}))
+    drawn = {"workload": "drawn", "instances": [{"predicted": 90.0}] * 3}
+    (tmp_path / "prediction-drawn.json").write_text(json.dumps(drawn))
     score = {"score_median": 0.95, "score_least": 0.9, "score_most": 0.98}
     ablation = {
         **{"commit": "aaa", "workload": "bert-dense", "secs": 60.0, "trials": 96},
         "summary": {"full": {**score, "measured_median": 15.0, "secs_median": 52.4}},
         "runs": [{"variant": "full"}, {"variant": "full"}],
+        "instances": [{"disturbed": None}, {"disturbed": None}, {"disturbed": "something else"}],
     }
     (tmp_path / "ablation-bert-dense.json").write_text(json.dumps(ablation))
     shape = {"shape_vars": {"T": 24}}
@@ -90,6 +90,30 @@ def folder(tmp_path: Path) -> Path:
         **{"most": 1.5, "most_at": {"M": 1, "N": 64}, "least": 0.98, "least_at": {"M": 512, "N": 64}},
     }
     (tmp_path / "single-two-dims.json").write_text(json.dumps(one))
+    chosen = {
+        **{"commit": "eee-dirty", "workload": "bert-dense", "num_micro_kernels": 21, "num_chosen": 3},
+        **{"ratio_geomean": 0.984, "ratio_worst": 0.97},
+        "instances": [
+            {"shape_vars": {"T": 1}, "ratio": 1.0},
+            {"shape_vars": {"T": 9}, "ratio": 0.97, "disturbed": None},
+            {"shape_vars": {"T": 5}, "ratio": 0.2, "disturbed": "something else"},
+        ],
+    }
+    (tmp_path / "oracle-bert-dense.json").write_text(json.dumps(chosen))
+    alone = {
+        **{"commit": "fff", "workload": "bert-dense"},
+        "summary": {"ratio_geomean": 1.3, "ratio_worst": 1.2, "metaschedule_secs": 99.0},
+        "instances": [{**shape, "trials": 128, "ratio": 1.2, "disturbed": None}],
+    }
+    (tmp_path / "per-shape-bert-dense.json").write_text(json.dumps(alone))
+    bar = {"figure": "of_alone", "value": 0.59, "bar": "≥ 0.8", "is_met": False}
+    call = {"situation": "numpy", "size": 8, "alone": 182.4, "gflops": 107.0, "commit": "ggg", "bars": [bar]}
+    rows = [
+        call,
+        call | {"size": 49, "bars": [bar | {"is_met": True}]},
+        call | {"disturbed": "something else"},
+    ]
+    (tmp_path / "company.json").write_text(json.dumps({"rounds": 3, "rows": rows}))
     return tmp_path
 
 
@@ -99,7 +123,9 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † |" in page
     assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
-    assert "drawn |" not in page, "nothing was measured there yet"
+    assert "drawn |" not in page and "Drawn, predicted and not measured: drawn (3 shapes)." in page
+    # Predicted 150, measured 100, 120 and 140; what was disturbed is no part of it.
+    assert "| 300 to 320 | 27% | abc † |" in page
 
 
 def test_a_device_where_shapes_were_only_drawn_has_no_page(
@@ -116,12 +142,17 @@ def test_a_device_where_shapes_were_only_drawn_has_no_page(
 def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
     page = headline.page(folder)
     assert "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 |" in page and "Commit aaa." in page
+    assert "1 of 3 shapes were disturbed" in page and "MetaSchedule ran in every search" in page
+    assert "| bert-dense | 21 | 3 | 98.4% | 97% (T = 9) | 2 | eee † |" in page
+    assert "bert-dense, 128 trials a shape, 99 s in all" in page and "(T = 24: 1.20 ×)" in page
     assert "| T = 24 | 16 | 200 | 300 | 1.50 × |" in page
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
     assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
     assert "| two-dims | 7 | 14x32 | 1.031 × | 1.126 × | 1.50 × (M = 1, N = 64) |" in page
     assert "| 0.98 × (M = 512, N = 64) | 15 | ccc |" in page
+    assert "| numpy | 8 | 182 | 107 | of_alone 0.59 ≥ 0.8 ✗ | ggg |" in page
+    assert "| numpy | 8 |  |  | disturbed | ggg |" in page and "1 of 2 bars are missed" in page
 
 
 def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
@@ -141,6 +172,7 @@ def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
         "workload": "bert-dense",
         "tuning_secs": 9.0,
         "metaschedule_secs": 0.0,
+        "seed_reason": None,
         "num_chosen": 1,
         "sources": {"hardware": {"num_chosen": 1, "num_measured": 4, "gain": 0.2}},
     }
@@ -163,7 +195,7 @@ def test_the_best_single_one_is_the_one_that_was_measured_best() -> None:
 
 def test_an_interval_is_of_undisturbed_shapes(folder: Path) -> None:
     (row,) = headline.found(folder, "cpu")
-    low, high = headline.interval(row)
+    low, high = headline_tables.interval(row)
     assert 1.0 <= low < 1.19 < high <= 1.4
 
 

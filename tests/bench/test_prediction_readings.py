@@ -12,6 +12,7 @@ from benchmarks.readings import judged, named
 from dietcode.search_space.cpu.limits import MicroKernel
 
 FILES = sorted(RESULTS.glob("*/readings-*.json"))
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "method.md"
 # Mean gap at held-out shapes and mean loss of the choice, a little above what they were.
 BOUNDS = {
     "bert-bmm-qk": (0.035, 0.015),
@@ -30,6 +31,11 @@ def test_held_out_shapes_are_predicted(path: Path) -> None:
     gap, loss = BOUNDS[data["workload"]]
     assert found["gap_mean"] <= gap and found["choice_loses"] <= loss
     assert found["num_held_out"] >= 12
+    name = data["workload"].replace("dense-1531-419", "dense layer of 1531 × 419")
+    figures = [f"{found[key]:.1%}" for key in ("gap_mean", "choice_loses")]
+    figures += [f"{found[key]:.0%}" for key in ("gap_worst", "choice_loses_worst")]
+    gap, loss, worst_gap, worst_loss = (figure.replace("%", " %") for figure in figures)
+    assert f"| {name} | {gap} | {worst_gap} | {loss} | {worst_loss} |" in PAGE.read_text()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -22,10 +23,13 @@ def source(path: str) -> str:
 
 
 def figure(name: str, caption: str) -> str:
-    """The plot of the first device that it was measured on, and its caption; nothing where it was on none."""
+    """The plot of the first device that it was measured on, its caption and device; nothing without any."""
     evidence = ROOT / "docs" / "evidence"
     found = sorted(evidence.glob(f"*/{name}.svg"))
     if not found:
         return ""
-    alt = re.sub(r"[\[\]]", "", caption)
-    return f"![{alt}](evidence/{found[0].parent.name}/{name}.svg)\n\n*{caption}.*\n"
+    alt, folder = re.sub(r"[\[\]]", "", caption), found[0].parent.name
+    record = json.loads(found[0].with_suffix(".json").read_text(encoding="utf-8"))
+    of = f"[{record['device']}, {record['cores']} cores](evidence/{folder}/index.md)"
+    where = f"{of}, commit {record['commit']}, {record['date']}"
+    return f"![{alt}](evidence/{folder}/{name}.svg)\n\n*{caption}.* {where}.\n"

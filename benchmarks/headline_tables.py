@@ -1,0 +1,288 @@
+"""The tables of `benchmarks.headline`, each from results of one kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.facts import ROOT
+from dietcode.measure.disturbance import undisturbed_of
+
+_RESAMPLES = 2000
+Row = dict[str, Any]
+
+
+def speed_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline"
+    heads += "|peak beside, GFLOP/s|predictions off, in turns|commit"
+    lines = []
+    for row in rows:
+        summary, tuning = row["summary"], row["tuning"]
+        secs = (
+            "not noted"
+            if tuning["secs"] is None
+            else "disturbed"
+            if tuning.get("disturbed")
+            else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
+        )
+        low, high = interval(row)
+        lines.append(
+            [
+                described(row["workload"]),
+                secs,
+                str(row["num_micro_kernels"]),
+                f"{row['library_bytes'] / 1000:.0f} kB",
+                f"{summary['ratio']['geomean']:.2f} ×",
+                f"{low:.2f} to {high:.2f}",
+                f"{summary['ratio']['worst']:.2f} × ({at(summary['ratio']['worst_at'])})",
+                f"{summary['of_roof']['geomean']:.0%}",
+                f"{summary['peak_gflops'][0]:.0f} to {summary['peak_gflops'][-1]:.0f}",
+                f"{off_in_turns(row):.0%}",
+                commit(row),
+            ]
+        )
+    return markdown(heads.split("|"), lines)
+
+
+def gap_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|shapes|mean gap|worst|median, with its sign|mean gap to the median|repeat floor|commit"
+    return markdown(
+        heads.split("|"),
+        [
+            [
+                row["workload"] + " ‡" * (row["held_out"] is None),
+                str(row["num_instances"]),
+                f"{row['gap_mean']:.1%}",
+                f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
+                f"{row['bias']:+.1%}",
+                f"{gap_to_median(row):.1%}",
+                f"{row['repeat_floor']:.1%}",
+                commit(row),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def oracle_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|measured micro-kernels|chosen|of the best|worst|shapes|commit"
+    lines = []
+    for row in rows:
+        calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+        worst = min(calm, key=lambda one: float(one["ratio"]))
+        lines.append(
+            [
+                *(str(row[key]) for key in ("workload", "num_micro_kernels", "num_chosen")),
+                f"{row['ratio_geomean']:.1%}",
+                f"{row['ratio_worst']:.0%} ({at(worst['shape_vars'])})",
+                str(len(calm)),
+                commit(row),
+            ]
+        )
+    return markdown(heads.split("|"), lines)
+
+
+def single_table(rows: list[Row]) -> str:
+    """A row a workload."""
+    heads = "workload|micro-kernels|best single one|gain, predicted|gain, measured|most|least|shapes|commit"
+    lines = [
+        [
+            row["workload"],
+            str(row["num_chosen"]),
+            row["best_single"],
+            f"{row['over_single_predicted']:.3f} ×",
+            f"{row['over_single']:.3f} ×",
+            *(f"{row[kind]:.2f} × ({at(row[kind + '_at'])})" for kind in ("most", "least")),
+            str(row["num_timed"]),
+            commit(row),
+        ]
+        for row in rows
+    ]
+    return markdown(heads.split("|"), lines)
+
+
+def source_table(rows: list[Row]) -> str:
+    """What MetaSchedule took of each tuning and brought, and what the other sources did."""
+    heads = "workload|tuning|of it MetaSchedule|chosen|of its micro-kernels|gain by them|gains of the others"
+    heads += "|free choice over the best single, predicted"
+    lines = []
+    for row in rows:
+        sources = dict(row["sources"])
+        own = sources.pop("metaschedule", {"num_chosen": 0, "gain": 0.0})
+        lines.append(
+            [
+                str(row["workload"]),
+                f"{row['tuning_secs']:.0f} s",
+                f"{row['metaschedule_secs']:.0f} s",
+                str(row["num_chosen"]),
+                str(own["num_chosen"]),
+                f"{round(own['gain'], 4) + 0.0:.2%}",
+                ", ".join(f"{name} {round(one['gain'], 4) + 0.0:.2%}" for name, one in sources.items()),
+                f"{row['over_single']:.3f} ×",
+            ]
+        )
+    text = (
+        "A gain is what a free choice without a source's micro-kernels would lose of the predicted "
+        "throughput. A tile that several sources have is of the first that brought it, what grows from it of "
+        "the one that grew it. One tuning each, from empty records."
+    )
+    if not any("seed_reason" in row for row in rows):
+        text += (
+            " MetaSchedule ran in all of them: the rule by which it runs only where the first round is not "
+            "well served is younger."
+        )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def ablation(row: Row) -> str:
+    """What the libraries of whole searches reach, each part of the search left out in turn."""
+    heads = "search|runs|score, median|least|most|micro-kernels measured|seconds"
+    runs = [run["variant"] for run in row["runs"]]
+    lines = [
+        [
+            name,
+            str(runs.count(name)),
+            *(f"{facts[f'score_{kind}']:.3f}" for kind in ("median", "least", "most")),
+            f"{facts['measured_median']:.0f}",
+            f"{facts['secs_median']:.0f}",
+        ]
+        for name, facts in row["summary"].items()
+    ]
+    text = (
+        f"{row['workload']}, {row['secs']:.0f} s and at most {row['trials']} trials a search, each from "
+        "empty records with a seed of its own. All libraries are timed in turns; a score is the geometric "
+        f"mean, over the shapes, of throughput over the best of all runs there. Commit {commit(row)}."
+    )
+    if not any("metaschedule_trials" in run for run in row["runs"]):
+        text += (
+            " MetaSchedule ran in every search but those without it: the rule by which it runs only where "
+            "the first round is not well served is younger."
+        )
+    text += disturbed_note(row.get("instances", []))
+    if all(run.get("stop") != "seconds" for run in row["runs"]):
+        text += (
+            " No search was ended by its seconds, which are no part of the comparison: others may have run."
+        )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def per_shape(row: Row) -> str:
+    """One budget of MetaSchedule for each of some shapes."""
+    summary = row["summary"]
+    measured = [one for one in row["instances"] if "ratio" in one]
+    calm = undisturbed_of(measured, lambda one: one.get("disturbed"))
+    shapes = ", ".join(f"{at(one['shape_vars'])}: {one['ratio']:.2f} ×" for one in calm)
+    trials = sorted({one["trials"] for one in calm})
+    secs = summary["metaschedule_secs"]
+    return (
+        f"{row['workload']}, {' to '.join(map(str, trials))} trials a shape"
+        f"{'' if secs is None else f', {secs:.0f} s in all'}, weights packed there too: the library "
+        f"{summary['ratio_geomean']:.2f} × as fast in geometric mean, {summary['ratio_worst']:.2f} × at "
+        f"worst ({shapes}). Whether more trials would change that is not measured here. Commit {commit(row)}."
+    )
+
+
+def curve(row: Row) -> str:
+    """What each budget of MetaSchedule for one shape reaches, and whether twice the trials still help."""
+    heads = "shape|trials for this shape|MetaSchedule, GFLOP/s|the library, GFLOP/s|library over MetaSchedule"
+    lines = []
+    for one in row["rows"]:
+        rates = ["not measured", "", ""]
+        if one.get("disturbed"):
+            rates[0] = "disturbed"
+        elif "ratio" in one:
+            rates = [f"{one[name]:.0f}" for name in ("metaschedule_gflops", "dietcode_gflops")]
+            rates.append(f"{one['ratio']:.2f} ×")
+        lines.append([at(one["shape_vars"]), str(one["trials"]), *rates])
+    ends = [
+        f"{at(shape['shape_vars'])}: {'flat' if shape['is_flat'] else 'still rising, or not known,'} at "
+        f"{shape['trials']} trials, the library {shape['ratio']:.2f} × of its best"
+        for shape in row["shapes"]
+    ]
+    text = (
+        f"{row['workload']}: the fastest of the first trials of one search for one shape, weights packed "
+        f"there too. Flat is where twice the trials bring less than 2 %. {'; '.join(ends)}. "
+        f"Commit {commit(row)}."
+    )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def company_table(found: Row) -> str:
+    """What calls keep of their speed beside others, with the bars, and those that are missed."""
+    heads = "situation|S|alone, GFLOP/s|here|figures, and what is asked of them|commit"
+    lines, bars = [], [bar for row in found["rows"] if not row.get("disturbed") for bar in row["bars"]]
+    for row in found["rows"]:
+        rates = [f"{row[name]:.0f}" if name in row else "" for name in ("alone", "gflops")]
+        told = [
+            f"{bar['figure']} {bar['value']:.2f} {bar['bar']}{'' if bar['is_met'] else ' ✗'}"
+            for bar in row["bars"]
+        ]
+        if not told and "of_alone" in row:
+            told = [f"of_alone {row['of_alone']:.2f}"]
+        if row.get("disturbed"):
+            rates, told = ["", ""], ["disturbed"]
+        lines.append([row["situation"], str(row["size"]), *rates, ", ".join(told), commit(row)])
+    missed = sum(not bar["is_met"] for bar in bars)
+    text = (
+        "Y[S, 1531] = X[S, 419] · W[1531, 419]ᵀ alone, in turns with the same operator of PyTorch or of "
+        "NumPy, by four callers, beside a process that computes, and after pauses; `calls` are microseconds "
+        f"of a tiny one (`python -m benchmarks.company` says what each is). Medians of {found['rounds']} "
+        f"rounds, one run. {missed} of {len(bars)} bars are missed (✗)."
+    )
+    return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def off_in_turns(row: Row) -> float:
+    """Mean of how far the predictions of a result are from what was measured beside PyTorch."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    return float(np.mean([abs(one["predicted_gflops"] / one["measured_gflops"] - 1) for one in calm]))
+
+
+def gap_to_median(row: Row) -> float:
+    """Mean gap of the predictions of a result after their median, one factor for all shapes, is taken out."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    ratios = np.asarray([one["predicted"] / one["measured"] for one in calm])
+    return float(np.abs(ratios / np.median(ratios) - 1.0).mean())
+
+
+def interval(row: Row) -> tuple[float, float]:
+    """Bounds of the geometric mean over shapes, 95 %."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    logs = np.log([one["measured_gflops"] / max(one["vendors"].values()) for one in calm])
+    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
+    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
+    return float(low), float(high)
+
+
+def disturbed_note(rows: list[Row]) -> str:
+    """How many instances are left out of a figure, where there are any."""
+    disturbed = sum(bool(row.get("disturbed")) for row in rows)
+    return f" {disturbed} of {len(rows)} shapes were disturbed, and are left out." if disturbed else ""
+
+
+def described(workload: str) -> str:
+    """A workload's name and the formula, or remark, that ends its spec's first line."""
+    path = ROOT / "examples" / f"{workload}.yaml"
+    first = path.read_text().splitlines()[0].lstrip("# ") if path.is_file() else ""
+    return f"{workload}: {first.rpartition(': ')[2]}" if first else workload
+
+
+def commit(row: Row) -> str:
+    """The commit of a result."""
+    text = str(row["commit"] or "not known")
+    return text.removesuffix("-dirty") + " †" * text.endswith("-dirty")
+
+
+def at(binding: Row) -> str:
+    """``T = 5``."""
+    return ", ".join(f"{name} = {value}" for name, value in binding.items())
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
