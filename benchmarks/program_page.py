@@ -139,8 +139,8 @@ as long as no value decides.
         """Hoisting takes work out of runs, which counts do not show: what depends on the instance alone is
 computed for all rows at once, at full width. *Coarsening* joins calls in the text; of the MV-RNN it leaves
 fewer runs and more kernels. Without *horizontal* products of the same rows are not made one product, which
-changes no count in this table; what it saves in time is not measured. The MV-RNN has more kernels than operators: its matrices are copied together, four times a
-run, before they are multiplied.
+changes no count in this table; what it saves in time is not measured. The MV-RNN has more kernels than
+operators: its matrices are copied together, four times a run, before they are multiplied.
 
 ## Nodes that are scheduled, beside Table 6
 
