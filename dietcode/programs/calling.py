@@ -18,7 +18,7 @@ def learn_static(statics: Statics, targets: Sequence[ast.expr], value: ast.expr)
     if others or not isinstance(target, ast.Name) or statics.source.stores.get(target.id) != 1:
         return False
     known, found = statics.find(value)
-    is_number = type(found) is int and target.id not in statics.source.stored_in_loops
+    is_number = type(found) is int and target.id in statics.source.assigned_first
     if not known or not (is_frozen(found) or is_number):
         return False
     statics.names[target.id] = found
@@ -39,7 +39,7 @@ def callable_of(function: Any) -> tuple[Any, list[Any]]:
 def static_arguments(
     statics: Statics, source: FunctionSource, nodes: Sequence[ast.expr | None], given: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the arguments of a call that are modules, functions or weights, by the name of the parameter.
+    """Return the arguments of a call that are modules, functions, weights or constant dicts, by parameters.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def static_arguments(
         if is_tensor(value) and source.stores[name] > 1:
             continue
         known = True if node is None else statics.find(node)[0]
-        if known and is_frozen(value):
+        if known and (is_frozen(value) or isinstance(value, dict | set)):
             found[name] = value
         elif kind_of(value) == "object" and value is not None:
             raise statics.source.refusal(

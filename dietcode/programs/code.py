@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,9 +89,11 @@ class Code:
     ----------
     parameters : sequence of str
         They are the first registers.
+    doubtful : set of str
+        Variables that may be read before they are assigned: each has another one that says whether it is.
     """
 
-    def __init__(self, parameters: Sequence[str]) -> None:
+    def __init__(self, parameters: Sequence[str], doubtful: Collection[str] = ()) -> None:
         self.instructions: list[Instruction] = []
         self.line = 0
         self.num_registers = len(parameters)
@@ -102,6 +104,9 @@ class Code:
         self.handlers: list[ExceptionHandler] = []  # of what is being written, the innermost last
         self.taken: dict[ExceptionHandler, tuple[type, ...]] = {}  # the classes that a handler takes
         self.generator = ""
+        self._doubtful, self._sure = doubtful, set[str]()
+        for name in sorted(doubtful):
+            self.write(_is_assigned(name), KnownValue(False))
 
     def fresh(self) -> int:
         """Return a new register."""
@@ -151,6 +156,20 @@ class Code:
         self._variable(name)
         self._current[name] = value
         self._changed.add(name)
+        if name in self._doubtful and name not in self._sure:
+            self._sure.add(name)
+            self.write(_is_assigned(name), KnownValue(True))
+
+    def check_assigned(self, name: str, otherwise: Callable[[], None]) -> None:
+        """Write a test of whether a variable is assigned, where that is not known, and what to do if not."""
+        if name not in self._doubtful or name in self._sure:
+            return
+        good = Label()
+        self.jump_unless(self.emit("unary", (self.read(_is_assigned(name)),), "not"), good)
+        otherwise()
+        sure = {*self._sure, name}
+        self.label(good)  # nothing else goes there
+        self._sure = sure
 
     def _variable(self, name: str) -> int:
         if name not in self.variables:
@@ -162,6 +181,7 @@ class Code:
     def label(self, label: Label) -> None:
         """End the basic block, and begin one that is jumped to."""
         self.end_block()
+        self._sure = set()
         self.instructions.append(Instruction("label", [], [], line=self.line, target=label))
 
     def jump(self, label: Label) -> None:
@@ -263,6 +283,10 @@ def argument_of(code: Code, value: Value) -> Value:
     if isinstance(value, Several):
         return Several(tuple(argument_of(code, one) for one in value.items), value.is_list)
     return value
+
+
+def _is_assigned(name: str) -> str:
+    return f" is {name} assigned"
 
 
 def _returned(operation: Operation, path: tuple[int, ...], kind: Any) -> Value:

@@ -154,7 +154,7 @@ class ObjectEvaluation(LoopEvaluation):
             name = source.parameters[at]
             keyword = next((one.value for one in node.keywords if one.arg == name), None)
             try:
-                given.append(named[name] if keyword is not None else source.default(at))
+                given.append(named[name] if keyword is not None else self._default(source, at))
             except KeyError:
                 what = f"leaves out {name} of {source.function.__name__}"
                 if name in (source.rest, source.named_rest):
@@ -162,6 +162,12 @@ class ObjectEvaluation(LoopEvaluation):
                 raise self._refuse(node, what) from None
             nodes.append(keyword)
         return given, nodes
+
+    def _default(self, source: FunctionSource, at: int) -> Any:
+        """Return the default of a parameter, which all calls share."""
+        found = source.default(at)
+        self._recording.shared.note(found, lambda: source.changed_default(at))
+        return found
 
     def _isinstance(self, node: ast.Call) -> bool:
         if len(node.args) != 2 or node.keywords:

@@ -68,6 +68,8 @@ class Evaluation(ABC):
             raise self._refuse(
                 node, f"keeps what {ast.unparse(node)} gives, which changes with the dict; write list of it"
             )
+        if known:
+            self._recording.shared.note(value, lambda: self._changed(node))
         site = self._site(node)
         site.kinds.add(kind_of(value))
         for kind, what in ((DICT, "dict"), (SET, "set")):
@@ -76,6 +78,10 @@ class Evaluation(ABC):
                 raise self._refuse(node, f"is a {what} for one sample and something else for another")
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(value))
         return value
+
+    def _changed(self, node: ast.expr) -> ModelError:
+        what = f"{ast.unparse(node)} is changed, which all instances share"
+        return self._refuse(node, f"{what}; make one of its own, list({ast.unparse(node)})")
 
     def _name(self, node: ast.Name) -> Any:
         if node.id not in self._values:

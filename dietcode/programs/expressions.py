@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
@@ -46,6 +46,8 @@ class ExpressionLowering(ABC):
     optimisations : Optimisations
     throws : bool
         Whether the program takes exceptions; where not, each ends its instance.
+    doubtful : set of str
+        Variables that may be read before they are assigned.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ExpressionLowering(ABC):
         classes: Mapping[str, type],
         optimisations: Optimisations,
         throws: bool = False,
+        doubtful: Collection[str] = (),
     ) -> None:
         self.throws = throws
         self.optimisations = optimisations
@@ -63,7 +66,7 @@ class ExpressionLowering(ABC):
         self.records, self.classes = records, classes
         self.source = context.source
         self.statics = Statics(context.source, context.statics)
-        self.code = Code([name for name in context.source.parameters if name not in context.statics])
+        self.code = Code([one for one in context.source.parameters if one not in context.statics], doubtful)
         self.path: Path = ()
         self.loops: list[tuple[Label, Label]] = []  # where continue and break go
         self.pending: list[FinalStatements] = []  # what runs before one leaves, the innermost last
@@ -127,7 +130,13 @@ class ExpressionLowering(ABC):
         return Register(found.number, kind, site.is_made)
 
     def _name(self, node: ast.Name) -> Value:
-        return self.code.read(node.id)
+        return self.variable(node.id)
+
+    def variable(self, name: str) -> Value:
+        """Return the value of a variable, which has to be assigned by then."""
+        what = f"cannot access local variable {name!r} where it is not associated with a value"
+        self.code.check_assigned(name, lambda: self.throw(UnboundLocalError, what))
+        return self.code.read(name)
 
     def _walrus(self, node: ast.NamedExpr) -> Value:
         value = self.value(node.value)
@@ -246,8 +255,8 @@ class ExpressionLowering(ABC):
     def _operated(self, node: ast.AST, known: tuple[str, Callable[..., Any]], operands: list[Value]) -> Value:
         if self.site(node).role == "tensor":
             return self.tensors(node, known[1], operands)
-        if self.site(node).role == "text":
-            return self.code.emit("join", operands)
+        if self.site(node).role == "text":  # "join" takes numbers, too
+            return self.code.emit("concatenate", (self.code.emit("list", operands),))
         if self.site(node).role == "text order":
             return self.code.emit("binary", (self.code.emit("order", operands), KnownValue(0)), known[0])
         return self.code.emit("unary" if len(operands) == 1 else "binary", operands, known[0])

@@ -11,7 +11,7 @@ import numpy as np
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
-from dietcode.programs.code import Instruction
+from dietcode.programs.code import Code, Instruction
 from dietcode.programs.early_exceptions import ThrowingCode, check_generators
 from dietcode.programs.exception_tables import handlers_of, note_exceptions
 from dietcode.programs.exporting import Type, WeightNames, export_group, result_type_of, signature_of, type_of
@@ -19,8 +19,8 @@ from dietcode.programs.generators import was_generator
 from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.recording import Recording
-from dietcode.programs.registers import finished
-from dietcode.programs.sites import Context
+from dietcode.programs.registers import finished, read_before_written
+from dietcode.programs.sites import Context, is_of_library
 from dietcode.programs.values import OperationGroup
 from dietcode.workload.text import clip
 
@@ -129,9 +129,7 @@ class _Forming:
         return self._types.index(type_)
 
     def _function(self, context: Context) -> dict[str, Any]:
-        code = FunctionLowering(
-            context, self._contexts, self._records, self._classes, self._optimisations, self._throws
-        ).run()
+        code = self._lowered(context)
         tree, name = context.source.tree, context.source.function.__name__
         generator = f"{context.source.where(tree)}: {name}" if was_generator(tree) else ""
         self._throwing[context.number] = ThrowingCode(code, self._classes, generator)
@@ -154,6 +152,16 @@ class _Forming:
             "file": Path(context.source.file).name,
             **({"handlers": handlers} if handlers else {}),
         }
+
+    def _lowered(self, context: Context) -> Code:
+        """Return the code of a function, with tests where a variable may be read before it is assigned."""
+        known = (self._contexts, self._records, self._classes, self._optimisations, self._throws)
+        code = FunctionLowering(context, *known).run()
+        parameters = len(context.source.parameters) - len(context.statics)
+        read = read_before_written(code.instructions, parameters)
+        doubtful = {name for name, register in code.variables.items() if register in read and " " not in name}
+        is_own = is_of_library(context.source)
+        return FunctionLowering(context, *known, doubtful).run() if doubtful and not is_own else code
 
     def _placed(self, one: Instruction, places: dict[int, int], file: str) -> list[Any]:
         try:

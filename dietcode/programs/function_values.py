@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.programs.nested_functions import NestedFunction
 from dietcode.programs.standard_library import operator_of
 from dietcode.programs.statements import at, constant, load
 
@@ -49,6 +50,8 @@ class FunctionParts:
             )
 
         own = {one.arg for one in node.keywords}
+        if isinstance(self.function, NestedFunction):  # a default that is given by position
+            own |= self.function.positions(len(self.positional) + len(node.args))
         named = [at(node, ast.keyword(name, part(one))) for name, one in self.named if name not in own]
         args = [*map(part, self.positional), *node.args]
         made = at(node, ast.Call(constant(self.function), args, [*node.keywords, *named]))

@@ -101,7 +101,7 @@ class FunctionLowering(CallLowering):
         if self.site(node).role == "written":  # by an object's class
             self.store(node.target, self.value(self.site(node).value))
             return
-        before, other = self.kinded(self.code.read(node.target.id), node.target), self.value(node.value)
+        before, other = self.kinded(self.variable(node.target.id), node.target), self.value(node.value)
         self.store(node.target, self._operated(node, BINARY[type(node.op)], [before, other]))
 
     def _if(self, node: ast.If) -> None:
@@ -116,7 +116,9 @@ class FunctionLowering(CallLowering):
     def _while(self, node: ast.While) -> None:
         again, end = Label(), Label()
         self.code.label(again)
-        self.condition(node.test, lambda value: self.code.jump_unless(value, end))
+        known, test = self.statics.find(node.test)
+        if not known or not test:  # `while True` is left by break alone
+            self.condition(node.test, lambda value: self.code.jump_unless(value, end))
         self.loops.append((again, end))
         self.body(node.body)
         self.loops.pop()

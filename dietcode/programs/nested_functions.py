@@ -20,14 +20,19 @@ class NestedFunction:
         Its last parameters are the variables of the outer function that it reads; calls pass them by name.
     outer : FunctionSource
         Of the outer function.
+    computed : dict of str to str
+        By the names of parameters, the variables that have their defaults, where these are computed.
     """
 
     tree: ast.FunctionDef
     outer: Any
     read: list[str] = field(default_factory=list)
+    computed: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         """Be named as functions are."""
+        pairs = _defaults(self.tree)
+        self.computed = {one.arg: value.id for one, value in pairs if isinstance(value, ast.Name)}
         own = self.outer.function
         self.__name__, self.__module__ = self.tree.name, own.__module__
         self.__qualname__ = f"{own.__qualname__}.<locals>.{self.tree.name}"
@@ -35,15 +40,60 @@ class NestedFunction:
 
     @property
     def __defaults__(self) -> tuple[Any, ...]:
-        """The values of its last own parameters; raises ValueError for what is no constant."""
-        return tuple(ast.literal_eval(one) for one in self.tree.args.defaults)
+        """The values of its last own parameters, `COMPUTED` for those that calls give."""
+        return tuple(map(_value_of, self.tree.args.defaults))
 
     @property
     def __kwdefaults__(self) -> dict[str, Any]:
-        """The values of its parameters that are given by name alone; raises ValueError for no constant."""
+        """The values of its parameters that are given by name alone."""
         given = self.tree.args
         pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-        return {own.arg: ast.literal_eval(value) for own, value in pairs if value is not None}
+        return {own.arg: _value_of(value) for own, value in pairs if value is not None}
+
+    def positions(self, many: int) -> set[str]:
+        """Return the names of its first parameters, of which a call gives so many by position."""
+        given = self.tree.args
+        return {one.arg for one in [*given.posonlyargs, *given.args][:many]}
+
+
+COMPUTED = object()
+"""The default of a parameter that each call gives, as it was where the function was defined."""
+
+
+def with_variables(tree: ast.FunctionDef) -> list[ast.stmt]:
+    """Return a function within another one behind assignments of its defaults that are no constants.
+
+    ``def f(n=len(x)): …`` becomes ``default = len(x)`` and ``def f(n=default): …``, whose calls give it.
+    """
+    found: list[ast.stmt] = []
+    variables: dict[ast.expr, ast.expr] = {}
+    for own, value in _defaults(tree):
+        if not _is_constant(value):
+            name = f"default {tree.name} {own.arg} {tree.lineno} {tree.col_offset}"
+            found.append(at(value, ast.Assign([at(value, ast.Name(name, ast.Store()))], value)))
+            variables[value] = at(value, ast.Name(name, ast.Load()))
+    given = tree.args
+    given.defaults = [variables.get(one, one) for one in given.defaults]
+    given.kw_defaults = [one if one is None else variables.get(one, one) for one in given.kw_defaults]
+    return [*found, tree]
+
+
+def _defaults(tree: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr]]:
+    given = tree.args
+    plain = [*given.posonlyargs, *given.args]
+    own = [*plain[len(plain) - len(given.defaults) :], *given.kwonlyargs]
+    values = [*given.defaults, *given.kw_defaults]
+    return [(one, value) for one, value in zip(own, values, strict=True) if value is not None]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """Whether an expression is what no call can change: a number, a text, a tuple of them."""
+    constants = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)
+    return all(isinstance(one, constants) for one in ast.walk(node))
+
+
+def _value_of(default: ast.expr) -> Any:
+    return COMPUTED if isinstance(default, ast.Name) else ast.literal_eval(default)
 
 
 def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -> dict[str, NestedFunction]:
@@ -64,11 +114,13 @@ def taken_out(tree: ast.FunctionDef, outer: Any, variables: Mapping[str, int]) -
     _Without().visit(tree)
     own = {name: _names(one.tree) for name, one in found.items()}
     read = {name: (loads - stores) & set(variables) for name, (loads, stores) in own.items()}
+    given = {name: set(one.computed.values()) for name, one in found.items()}
     changed = True
     while changed:
         changed = False
         for name, (loads, stores) in own.items():
-            more = {one for called in loads & set(found) for one in read[called]} - stores - read[name]
+            more = {one for called in loads & set(found) for one in read[called] | given[called]}
+            more -= stores | read[name]
             read[name] |= more
             changed |= bool(more)
     for name, one in found.items():
@@ -140,8 +192,14 @@ class _Passing(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         known = self._functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
-        for name in known.read if known is not None else ():
-            value = ast.copy_location(ast.Name(name, ast.Load()), node)
+        if known is None:
+            return node
+        has_stars = any(isinstance(one, ast.Starred) for one in node.args)
+        own = {one.arg for one in node.keywords} | known.positions(len(node.args))
+        left = {} if has_stars or None in own else known.computed
+        pairs = {name: variable for name, variable in left.items() if name not in own}
+        for name, variable in (pairs | {name: name for name in known.read}).items():
+            value = ast.copy_location(ast.Name(variable, ast.Load()), node)
             node.keywords.append(ast.copy_location(ast.keyword(name, value), node))
         return node
 
@@ -170,12 +228,14 @@ class _Closures(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """``step`` -> a call of the function `closure` with the variables that it reads."""
         known = self._functions.get(node.id)
-        if known is None or not known.read or not isinstance(node.ctx, ast.Load):
+        is_made = known is not None and (known.read or known.computed)
+        if known is None or not is_made or not isinstance(node.ctx, ast.Load):
             return node
         return at(node, ast.Call(constant(closure), [constant(known)], self._read(node, known)))
 
     def _read(self, node: ast.AST, function: NestedFunction) -> list[ast.keyword]:
-        return [at(node, ast.keyword(one, at(node, ast.Name(one, ast.Load())))) for one in function.read]
+        pairs = function.computed | {one: one for one in function.read}
+        return [at(node, ast.keyword(own, at(node, ast.Name(one, ast.Load())))) for own, one in pairs.items()]
 
 
 def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from dietcode.programs.kinds import WholeNumbers, is_record_kind, kind_of, tenso
 from dietcode.programs.ownership import Ownership
 from dietcode.programs.roles import BINARY
 from dietcode.programs.sets import MemberSet, has_one
+from dietcode.programs.shared_lists import SharedLists
 from dietcode.programs.sites import Context, allowed_for, named
 from dietcode.programs.sources import FunctionSource, is_tensor
 from dietcode.programs.stacks import ListsCall, StackedRows, has_text
@@ -65,6 +67,7 @@ class Recording:
         self.functions: dict[Any, type] = {}
         self.wanted: list[Any] = []
         self.ownership = Ownership()
+        self.shared = SharedLists()
         self._known: dict[Any, int] = {}
         self._sources: dict[Any, FunctionSource] = {}
         self._kept: list[Any] = []
@@ -101,6 +104,7 @@ class Recording:
                         left = self._left_out(len(given))
                         statics = {**self._bound, **left}
                         result, number = self.call(self._function, [*given, *left.values()], statics)
+                        self.shared.check()
                         self._check_result(result)
                         self.entries.add(number)
                         self.wanted.append(self._function(*self._bound.values(), *self.instance(one)))
@@ -141,7 +145,10 @@ class Recording:
         """Return the defaults of the parameters that instances leave out: constants of the program."""
         source = self.source_of(self._function)
         names = source.parameters
-        return {names[at]: source.default(at) for at in range(num_given, len(names))}
+        found = {names[at]: source.default(at) for at in range(num_given, len(names))}
+        for position, name in enumerate(names[num_given:], num_given):
+            self.shared.note(found[name], functools.partial(source.changed_default, position))
+        return found
 
     def instance(self, instance: Any) -> list[Any]:
         """Return a copy of the arguments of an instance, without what the program is bound to."""

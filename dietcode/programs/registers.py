@@ -64,6 +64,11 @@ def finished(instructions: Sequence[Instruction], num_parameters: int) -> tuple[
     return code, many
 
 
+def read_before_written(instructions: Sequence[Instruction], num_parameters: int) -> set[int]:
+    """Return the registers that some way through the code reads first, but for parameters."""
+    return _alive_before(_reachable(list(instructions))) - set(range(num_parameters))
+
+
 def _reachable(code: list[Instruction]) -> list[Instruction]:
     """Return code without what follows a jump, return or error up to the next label that is used."""
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from dietcode.programs import lists, orders
 from dietcode.programs.cells import with_caches, with_cells
@@ -23,7 +23,7 @@ from dietcode.programs.made_lists import (
     mapped,
     renamed,
 )
-from dietcode.programs.nested_functions import functions_named
+from dietcode.programs.nested_functions import functions_named, with_variables
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
 from dietcode.programs.statements import (
@@ -114,13 +114,16 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         ]
         return parts[0] if len(parts) == 1 else at(node, ast.BoolOp(ast.Or(), parts))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """Simplify the function, and those within it."""
         before = self._within
         self._within = functions_named(node, before)
-        found = self.generic_visit(without_yield(node))
+        made = [node] if node is self._tree else with_variables(node)
+        *begin, last = made
+        assert isinstance(last, ast.FunctionDef)  # as it was
+        found = [*self._all(begin), self.generic_visit(without_yield(last))]
         self._within = before
-        return found
+        return found if begin else found[0]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""

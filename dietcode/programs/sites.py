@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from dietcode.programs.dictionaries import is_library
 from dietcode.programs.kinds import Kind
 from dietcode.programs.ownership import Ownership
+from dietcode.programs.shared_lists import SharedLists
 from dietcode.programs.sources import FunctionSource
 from dietcode.programs.stacks import ListsCall
 from dietcode.workload.text import one_line
@@ -80,6 +81,7 @@ class Recorder(Protocol):
     made: dict[int, Any]
     functions: dict[Any, type]
     ownership: Ownership
+    shared: SharedLists
 
     def fields_of(self, cls: type) -> list[str] | None:
         """Return the fields of a class that are read, to add to; None where another class has its name."""

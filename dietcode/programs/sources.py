@@ -17,12 +17,14 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs.decorators import DECORATORS, undecorated
 from dietcode.programs.lambdas import definition_of
-from dietcode.programs.nested_functions import NestedFunction, taken_out
+from dietcode.programs.nested_functions import COMPUTED, NestedFunction, taken_out
+from dietcode.programs.shared_lists import is_changed_by
 from dietcode.programs.simplifying import simplified
 from dietcode.programs.statements import is_plain_context
 from dietcode.runtime.programs.instances import plain_value
 
 _MISSING = object()
+_BODIES = ("body", "orelse", "finalbody")  # of statements, and of what takes exceptions
 _OF_VALUES = ("shape", "ndim", "T", "mT", "item", "tolist")  # of a weight, as of any tensor
 
 
@@ -64,6 +66,7 @@ class FunctionSource:
         self._plain = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.parameters = [*self._plain, *(one.arg for one in given.kwonlyargs)]
         self.chains: dict[tuple[ast.AST, int], Any] = {}
+        self._defaults: dict[int, Any] = {}
         self.functions = taken_out(self.tree, self, _stores(self.parameters, self.tree))
         for one in self.functions.values():
             for decorator in one.tree.decorator_list:
@@ -118,6 +121,18 @@ class FunctionSource:
         return {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
 
     @cached_property
+    def assigned_first(self) -> set[str]:
+        """The names that a statement outside of loops assigns to, behind which is every read of them."""
+        lists = [getattr(one, word, []) for one in ast.walk(self.tree) for word in _BODIES]
+        found: set[str] = set()
+        for body in lists:
+            for at, one in enumerate(body if isinstance(body, list) else []):
+                targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
+                names = {own.id for own in targets if isinstance(own, ast.Name)}
+                found |= {name for name in names if _reads(body[at + 1 :], name) == _reads([self.tree], name)}
+        return found - self.stored_in_loops
+
+    @cached_property
     def _closure(self) -> dict[str, Any]:
         if isinstance(self.function, NestedFunction):
             return {}
@@ -156,16 +171,36 @@ class FunctionSource:
         return found
 
     def default(self, position: int) -> Any:
-        """Return the default of a parameter, by its position; raises KeyError without one."""
+        """Return the default of a parameter, by its position: always the same one.
+
+        Raises
+        ------
+        KeyError
+            It has none.
+        ModelError
+            It is no constant, or the function changes it.
+        """
+        if position not in self._defaults:
+            self._defaults[position] = found = self._default(position)
+            name = self.parameters[position]
+            if found is COMPUTED:
+                what = f"the default of {name} is computed, and a call with * or of partial leaves it out"
+                raise self.refusal(self.tree, f"{what}; give it there")
+            trees = (self.tree, *(one.tree for one in self.functions.values()))
+            if isinstance(found, list | dict | set) and any(is_changed_by(one, name) for one in trees):
+                raise self.changed_default(position)
+        return self._defaults[position]
+
+    def changed_default(self, position: int) -> ModelError:
+        """Return the error of a default that is changed."""
+        name = self.parameters[position]
+        what = f"the default of {name} is changed, which Python keeps from call to call"
+        return self.refusal(self.tree, f"{what}; write {name}=None, and make one where it is None")
+
+    def _default(self, position: int) -> Any:
         if position >= len(self._plain):
             return (self.function.__kwdefaults__ or {})[self.parameters[position]]
-        try:
-            defaults = self.function.__defaults__ or ()
-        except ValueError:
-            what = (
-                "a default that is computed; give it as an argument, or write a lambda, as lambda x, k=k: …"
-            )
-            raise self.refusal(self.tree, what) from None
+        defaults = self.function.__defaults__ or ()
         last = len(self._plain)
         if isinstance(self.function, NestedFunction):
             last -= len(self.function.read)
@@ -184,6 +219,14 @@ def _stores(parameters: Iterable[str], tree: ast.FunctionDef) -> dict[str, int]:
         elif isinstance(node, ast.ExceptHandler) and node.name is not None:
             found[node.name] = found.get(node.name, 0) + 1
     return found
+
+
+def _reads(body: Iterable[ast.AST], name: str) -> int:
+    """Return how often statements read a variable."""
+    nodes = (node for one in body for node in ast.walk(one))
+    return sum(
+        isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in nodes
+    )
 
 
 class Statics:

@@ -135,6 +135,36 @@ def iterators_beside_others(items: list[int]) -> Any:
     return found, known, first, next(letters, "-"), list(letters), max(zip(iter(items), items, strict=False))
 
 
+def defaults_of_functions_within(items: list[int]) -> Any:
+    log: list[int] = []
+
+    def noted(one: int) -> int:
+        log.append(one)
+        return one
+
+    def near(one: int, n: int = len(items), *, k: int = noted(sum(items))) -> int:
+        return one + n + k
+
+    def kept(one: int, seen: list[int] = [], counts: dict[int, int] = {}) -> int:  # noqa: B006
+        seen.append(one)
+        counts[one] = counts.get(one, 0) + 1
+        return len(seen) * 100 + len(counts)
+
+    def down(n: int, least: int = min(items)) -> int:
+        return least if n <= 0 else n + down(n - 1)
+
+    made = []
+    for one in items:
+
+        def beside(other: int, one: int = one) -> int:
+            return other * 10 + one
+
+        made.append(beside)
+    first = [near(one) for one in items], near(1, 2), near(1, k=3), near(n=9, one=1), list(map(near, items))
+    counts = [kept(one) for one in items], kept(1, [7, 8]), kept(1)
+    return first, counts, down(3), down(2, 100), [f(1) for f in made], [f(1, 2) for f in made], log
+
+
 def defaults_that_are_computed(items: list[int]) -> Any:
     several = [lambda one, k=k: one + k for k in range(3)]
     for k in items:
@@ -199,6 +229,7 @@ ITEMS = [[1, 2, 3], [9, 4], [5], [2, 2, 7, 8, 1]]
 CASES = (
     *(counters, composed, tables, taken_in_turns, everyday, by_numbers),
     *(iterators_beside_others, truths_of_objects, taken_apart, defaults_that_are_computed),
+    defaults_of_functions_within,
 )
 
 

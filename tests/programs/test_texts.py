@@ -177,6 +177,10 @@ def joined(items: list[Any]) -> str:
     return "-".join(items)
 
 
+def summed(pair: tuple[Any, Any]) -> Any:
+    return pair[0] + pair[1]
+
+
 def by_digits(x: Any) -> str:
     return f"{x:d}"
 
@@ -196,7 +200,8 @@ def ordered(given: tuple[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("function", "sample", "given", "words"),
     [
-        (joined, ["a", "b"], ["a", 1], "int in a list that becomes a text; allowed: texts"),
+        (joined, ["a", "b"], ["a", 1], "int in a list or a sum that becomes a text; allowed: texts"),
+        (summed, ("a", "b"), ("a", 1), "int in a list or a sum that becomes a text; allowed: texts"),
         (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f or e, float by f or e"),
         (as_text, 1, [1], "list as a text; allowed: numbers, bools, texts and None"),
         (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to int"),

@@ -90,7 +90,7 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
         "format": f"{_KINDS[b]} by a specification; allowed: int by d, f or e, float by f or e",
         "order": f"{_KINDS[b]} before or behind {_KINDS[c]}; allowed: two texts, or tuples alike",
         "rounded": f"round of {_KINDS[b]} to {_KINDS[c]} digits; allowed: a number, to int digits",
-        "concatenate": f"{_KINDS[b]} in a list that becomes a text; allowed: texts",
+        "concatenate": f"{_KINDS[b]} in a list or a sum that becomes a text; allowed: texts",
         "characters": f"characters of {_KINDS[b]}; allowed: of str",
         "parsed": f"a number written as {_KINDS[b]}; allowed: str",
         "ordinal": f"ord of {_KINDS[b]}; allowed: of a str of one character",
