@@ -20,11 +20,12 @@ from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
 from dietcode.runtime.models.halves import HalfPrecision
 from dietcode.runtime.models.kernels import Kernels
+from dietcode.runtime.models.output_memory import OutputMemory
 from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
-from dietcode.runtime.tensors import accept_torch
+from dietcode.runtime.tensors import accept_torch, readable
 from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
@@ -44,7 +45,7 @@ class Workplace:
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        self._memory = StorageMemory()
+        self._memory, self._outputs = StorageMemory(), OutputMemory()
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
 
     def prepared(self, program: SlotProgram, binding: Mapping[str, int]) -> Prepared:
@@ -60,7 +61,9 @@ class Workplace:
             # Sizes that grow step by step, as those of caches, do not each take new memory.
             ahead = min(_GROWTH * self._memory.num_bytes, most_bytes(self._executable))
             self._memory.reserve(max(num_bytes, int(ahead)))
-        found = self._prepared[key] = Prepared(self._executable, program, binding, self._memory, offsets)
+        found = self._prepared[key] = Prepared(
+            self._executable, program, binding, self._memory, offsets, self._outputs
+        )
         if len(self._prepared) > _MAX_PREPARED:
             self._prepared.popitem(last=False)
         return found
@@ -273,7 +276,7 @@ def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
         )
     if value.dtype != type_.dtype:
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
-    return np.ascontiguousarray(value).reshape(value.shape), is_torch
+    return readable(np.ascontiguousarray(value).reshape(value.shape)), is_torch
 
 
 def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any:
