@@ -20,7 +20,6 @@ from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
 from dietcode.runtime.models.halves import HalfPrecision
 from dietcode.runtime.models.kernels import Kernels
-from dietcode.runtime.models.output_memory import OutputMemory
 from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
@@ -45,7 +44,7 @@ class Workplace:
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        self._memory, self._outputs = StorageMemory(), OutputMemory()
+        self._memory = StorageMemory()
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
 
     def prepared(self, program: SlotProgram, binding: Mapping[str, int]) -> Prepared:
@@ -61,9 +60,7 @@ class Workplace:
             # Sizes that grow step by step, as those of caches, do not each take new memory.
             ahead = min(_GROWTH * self._memory.num_bytes, most_bytes(self._executable))
             self._memory.reserve(max(num_bytes, int(ahead)))
-        found = self._prepared[key] = Prepared(
-            self._executable, program, binding, self._memory, offsets, self._outputs
-        )
+        found = self._prepared[key] = Prepared(self._executable, program, binding, self._memory, offsets)
         if len(self._prepared) > _MAX_PREPARED:
             self._prepared.popitem(last=False)
         return found

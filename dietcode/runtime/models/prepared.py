@@ -9,7 +9,6 @@ import numpy as np
 
 from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.kernels import Array
-from dietcode.runtime.models.output_memory import OutputMemory
 from dietcode.runtime.models.placed import part_of
 from dietcode.runtime.models.sizes import Continuations, SizeBounds, size_bounds
 from dietcode.runtime.models.slot_program import SizedStep, SlotProgram
@@ -30,8 +29,6 @@ class Prepared:
         Large enough.
     offsets : sequence of int
         Of each storage in it.
-    outputs : OutputMemory
-        What outputs lie in.
     """
 
     def __init__(
@@ -41,10 +38,9 @@ class Prepared:
         binding: Mapping[str, int],
         memory: StorageMemory,
         offsets: Sequence[int],
-        outputs: OutputMemory,
     ) -> None:
         self._executable, self._program, self._binding = executable, program, binding
-        self._memory, self._offsets, self._outputs = memory, offsets, outputs
+        self._memory, self._offsets = memory, offsets
         self._tails: Continuations[Prepared] = Continuations()
         self._bounds: dict[int, SizeBounds] = {}  # of the size that a step tells
         self._slots: Slots = []
@@ -80,7 +76,6 @@ class Prepared:
         slots[: len(inputs)] = inputs
         if self._program.answer >= 0:
             slots[self._program.answer] = self._program  # or what follows the last size
-        self._outputs.begin_call()
         self._allocate(slots)
         return slots
 
@@ -88,7 +83,7 @@ class Prepared:
         program = self._program
         slots[program.here] = self
         for number, shape, dtype in program.values.new:
-            slots[number] = self._outputs.empty(slots[shape], dtype)
+            slots[number] = np.empty(slots[shape], dtype)
         for number, whole, places, position in program.values.parts:
             slots[number] = part_of(slots[whole], slots[places][position])
 
@@ -133,7 +128,7 @@ class Prepared:
         tail: Prepared = object.__new__(Prepared)
         tail._executable, tail._program, tail._binding = self._executable, program, binding
         tail._memory, tail._offsets, tail._tails = self._memory, self._offsets, self._tails
-        tail._outputs, tail._bounds = self._outputs, {}
+        tail._bounds = {}
         tail._fill(slots)
         tail._slots = slots[program.table.first :]
         return tail
