@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.models.importing.decomposing import sizes_of_one_alike
 from dietcode.models.importing.dimensions import name_dimensions, program_sizes
 from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
@@ -68,7 +69,7 @@ def export(
             replaced(module),
             no_constants_of_sizes(),
             recorded_branches() as branches,
-            _sizes_of_one_alike(),
+            sizes_of_one_alike(),
             torch.no_grad(),  # loops of whole numbers have no gradients, which PyTorch would look for
             _quiet(),
         ):
@@ -88,13 +89,6 @@ def export(
     refuse_branches(branches, program, names)
     name_dimensions(program, names)
     return program
-
-
-def _sizes_of_one_alike() -> Any:
-    """Let PyTorch's functions treat 0 and 1 as all sizes, so that no range has to exclude them."""
-    from torch.fx.experimental import _config
-
-    return _config.patch(backed_size_oblivious=True)
 
 
 def _begin_at_one(program: Any, names: Mapping[str, str]) -> None:
@@ -119,8 +113,12 @@ def _reason(error: Exception) -> str:
     telling = [line for line in lines if "specialized" in line or "guard" in line]
     reason = (telling or lines or [type(error).__name__])[0]
     if "Suggested fixes:" in lines[:-1]:
-        reason += f"; PyTorch suggests {lines[lines.index('Suggested fixes:') + 1]}"
-    return one_line(reason, 300) + where
+        suggested = lines[lines.index("Suggested fixes:") + 1]
+        reason += f"; PyTorch suggests {suggested}"
+        name, _, size = suggested.partition(" = ")
+        if size == "1":
+            reason += f", as in the example; try one where {name} is 2 or more"
+    return one_line(reason, 360) + where
 
 
 @contextmanager

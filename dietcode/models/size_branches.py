@@ -11,8 +11,8 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Ranges, simplified
+from dietcode.models.importing.conditions import SIGNS, is_more_than_one
 from dietcode.models.importing.dimensions import program_sizes, whole_bounds
-from dietcode.models.importing.sizes import SIGNS, is_more_than_one
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.own_thread import here
 from dietcode.models.sources import at, is_of_libraries

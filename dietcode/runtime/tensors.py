@@ -95,7 +95,7 @@ def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any
             if copies and _lie_apart(value.shape, value.strides, value.itemsize):
                 return np.ascontiguousarray(value), value.shape
             raise TensorError(f"{name}: not contiguous; pass numpy.ascontiguousarray({name})")
-        return _readable(value), value.shape
+        return readable(value), value.shape
     torch = sys.modules.get("torch")  # no torch tensor without it
     if torch is not None and isinstance(value, torch.Tensor):
         return accept_torch(name, value, getattr(torch, dtype), copies)
@@ -104,7 +104,7 @@ def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
 
 
-def _readable(value: np.ndarray[Any, Any]) -> Any:
+def readable(value: np.ndarray[Any, Any]) -> Any:
     """A read-only array exports no DLPack; the kernel only reads it, so lend it a writable view."""
     if value.flags.writeable:
         return value

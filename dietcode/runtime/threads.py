@@ -67,6 +67,10 @@ class Threads:
         words = self.num_threads, team, self.num_cores, uncounted, num_parts
         return _launcher()["bind"](function, *words)
 
+    def bind_copy(self, beside_torch: bool = False) -> Any:
+        """The launcher's ``copy(to, from, kind)`` on these threads, for tensors as `bind` has them."""
+        return self.bind(_launcher()["copy"], beside_torch)
+
 
 def bind_for_measuring(function: Any, num_threads: int) -> Any:
     """The function of an attached library on so many threads of the pool, also where fewer were faster."""

@@ -126,6 +126,44 @@ def test_fused_attention() -> None:
     assert_same(module, graph, weights, (torch.randn(2, 5, 8),))
 
 
+class _Windows(torch.nn.Module):
+    """Windows of an image that attend within themselves, of which this image has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [b, 4, 8] of the same."""
+        q, k, v = x.reshape(-1, 4, 1, 2, 4).permute(2, 0, 3, 1, 4).expand(3, -1, -1, -1, -1)
+        scores = (q @ k.mT).view(x.shape[0], 1, 2, 4, 4)
+        y = scores.view(-1, 2, 4, 4).softmax(-1) @ v
+        return self.projection(y.transpose(1, 2).reshape(-1, 4, 8))
+
+
+def test_an_example_of_one_image_with_one_window() -> None:
+    """PyTorch's function of a product took the image for a constant where it was taken apart."""
+    module = _Windows().eval()
+    program = export(module, (torch.randn(1, 4, 8),), dynamic_shapes=({0: torch.export.Dim("B", max=8)},))
+    graph, weights = imported(program)
+    for size in (1, 3, 8):
+        assert_same(module, graph, weights, (torch.randn(size, 4, 8),))
+
+
+def test_an_example_of_one_that_pytorch_takes_for_a_constant() -> None:
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.own(x)
+
+    shapes = ({0: torch.export.Dim("B", min=1, max=8)},)
+    with pytest.raises(ModelError, match=r"suggests B = 1, as in the example; try one where B is 2 or more"):
+        export(Attention().eval(), (torch.randn(1, 4, 8),), dynamic_shapes=shapes)
+
+
 def test_names_of_dimensions() -> None:
     class Nested(torch.nn.Module):
         def forward(self, x: Any, rest: Any, *, more: Any) -> Any:

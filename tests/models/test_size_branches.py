@@ -66,6 +66,57 @@ def test_branches_that_the_ranges_decide() -> None:
         assert_same(module, graph, weights, (torch.randn(rows, 3),))
 
 
+GUARDED: list[tuple[Callable[..., Any], Callable[[int, int], bool]]] = [
+    (lambda x, y: x * 2 if x.shape[0] % 2 == 0 else x * 3, lambda b, h: b % 2 == 0),
+    (lambda x, y: x * 2 if x.shape[0] != 3 else x * 3, lambda b, h: b != 3),
+    (lambda x, y: x * 2 if x.shape[0] != y.shape[0] else x * 3, lambda b, h: b != h),
+    (lambda x, y: x * 2 if x.shape[0] < 2 * y.shape[0] else x * 3, lambda b, h: b < 2 * h),
+    (lambda x, y: x * 2 if x.shape[0] % 3 != 0 else x * 3, lambda b, h: b % 3 != 0),
+    (lambda x, y: torch.cat([x, y[: min(7, y.shape[0])]]), lambda b, h: True),
+]
+
+
+@pytest.mark.parametrize(("function", "is_right"), GUARDED)
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_guards_of_programs_of_pytorch_s_own_export(
+    function: Callable[..., Any], is_right: Callable[[int, int], bool], is_strict: bool
+) -> None:
+    """A program has the example's way of a branch, and a guard that no node says: it was not checked."""
+    module = FunctionOfSizes(function).eval()
+    shapes = (({0: Dim.AUTO}, {0: Dim.AUTO}),)
+    program = torch.export.export(
+        module, (torch.randn(4, 3), torch.randn(5, 3)), dynamic_shapes=shapes, strict=is_strict
+    )
+    graph, weights = imported(program, args_0_0=(2, 9), args_1_0=(2, 9))
+    for rows, others in ((2, 2), (3, 3), (3, 9), (4, 2), (5, 8), (9, 2), (6, 7)):
+        args = (torch.randn(rows, 3), torch.randn(others, 3))
+        if is_right(rows, others):
+            assert_same(module, graph, weights, args)
+        else:
+            given = dict(zip(graph.inputs, (one.numpy() for one in args), strict=True))
+            with pytest.raises(ShapeError, match=r"requires .*args_0\.shape\[0\].*, a guard of the export"):
+                run_graph(graph, weights, given)
+
+
+def test_a_guard_that_is_no_comparison_of_sizes() -> None:
+    module = FunctionOfSizes(lambda x: x * int(x.shape[0] / 2)).eval()
+    program = torch.export.export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: Dim.AUTO},),))
+    with pytest.raises(ModelError, match=r"^the program is guarded by .*math\.trunc.* cannot check"):
+        imported(program, args_0_0=(2, 9))
+
+
+def test_checks_of_one_size_that_is_another_or_joined() -> None:
+    def checked(x: Any) -> Any:
+        torch._check(x.shape[0] != 3)
+        return x * 2
+
+    module = FunctionOfSizes(checked).eval()
+    graph, weights = imported(export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: B},),)))
+    assert_same(module, graph, weights, (torch.randn(1, 3),))
+    with pytest.raises(ShapeError, match=r"requires .*3"):
+        run_graph(graph, weights, {"args_0": torch.randn(3, 3).numpy()})
+
+
 def test_a_check_of_one_size() -> None:
     def checked(x: Any) -> Any:
         torch._check(x.shape[0] % 2 == 0)

@@ -23,7 +23,19 @@ def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
         if None not in keys:
             stack.enter_context(_keys_alone(keys))
         stack.enter_context(_operators_found_once())
+        stack.enter_context(sizes_of_one_alike())
         return program.run_decompositions(dict(table))
+
+
+def sizes_of_one_alike() -> contextlib.AbstractContextManager[None]:
+    """Let PyTorch's functions treat 0 and 1 as all sizes: an example's size of 1 may be any other one.
+
+    Without it a size of 1 becomes a constant where a function broadcasts, as a product of matrices does.
+    """
+    from torch.fx.experimental import _config
+
+    patched: contextlib.AbstractContextManager[None] = _config.patch(backed_size_oblivious=True)
+    return patched
 
 
 def _device_types(program: Any) -> set[str]:

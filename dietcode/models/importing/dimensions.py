@@ -14,6 +14,7 @@ from dietcode.models.importing.refusals import unknown_range
 _KEY = "dietcode_dimensions"
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
+_FLAT = "flat_args"
 _PART = re.compile(r"\['?(\w+)'?\]")
 
 
@@ -219,6 +220,32 @@ def _sums(program: Any, symbols: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def guard_in(guard: str, sizes: Mapping[str, object]) -> str:
+    """Return a guard of PyTorch's with texts in the place of sizes.
+
+    Parameters
+    ----------
+    guard : str
+        As ``L['x'].size()[0] != 3``.
+    sizes : mapping of str to object
+        By ``input.axis``.
+
+    Raises
+    ------
+    KeyError
+        It is about another size.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        parts = _PART.findall(match[1])
+        if parts[0] == _FLAT:  # of a program that PyTorch's own tracer of Python made
+            inputs = list(dict.fromkeys(label.rpartition(".")[0] for label in sizes))
+            parts = inputs[int(parts[1]) : int(parts[1]) + 1]
+        return str(sizes[f"{'_'.join(parts)}.{match[2]}"])
+
+    return _SIZE.sub(named, guard)
+
+
 def _equal_symbols(guards: Sequence[str], symbols: Mapping[str, str]) -> dict[str, str]:
     """Return, for symbols that guards say are others, which ones.
 
@@ -235,15 +262,12 @@ def _equal_symbols(guards: Sequence[str], symbols: Mapping[str, str]) -> dict[st
             symbol = found[symbol]
         return symbol
 
-    def named(match: re.Match[str]) -> str:
-        return symbols[f"{'_'.join(_PART.findall(match[1]))}.{match[2]}"]
-
     for guard in guards:
         left, equals, right = guard.partition(" == ")
         try:
-            difference = parse_extent(_SIZE.sub(named, left)) - parse_extent(_SIZE.sub(named, right))
+            difference = parse_extent(guard_in(left, symbols)) - parse_extent(guard_in(right, symbols))
         except (ValueError, KeyError):
-            continue  # says something else, which shapes and ranges are checked for anyway
+            continue  # says something else, which calls are checked for
         terms = sorted((number, [factor for factor, _ in monomial]) for number, monomial in difference.terms)
         two = equals and len(terms) == 2 and [number for number, _ in terms] == [-1, 1]
         if two and all(len(one) == 1 and isinstance(one[0], str) for _, one in terms):

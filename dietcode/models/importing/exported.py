@@ -42,8 +42,9 @@ from dietcode.models.importing.complex_numbers import (
 )
 from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
 from dietcode.models.importing.decomposing import run_decompositions
-from dietcode.models.importing.dimensions import Dimensions, dimension_names, program_sizes, whole_bounds
+from dietcode.models.importing.dimensions import Dimensions, dimension_names
 from dietcode.models.importing.flow import FLOW, check_results
+from dietcode.models.importing.guards import check_guards, check_sums
 from dietcode.models.importing.mutations import refuse_mutations
 from dietcode.models.importing.refusals import listed
 from dietcode.models.importing.size_numbers import import_size_number, is_size_number
@@ -117,7 +118,8 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     graph = Graph(name, found.ranges)
     importer = Importer(graph, Symbols(found.symbols, program.range_constraints, found.sums))
     weights = _add_inputs(program, importer, named)
-    _check_sums(program, importer, named)
+    check_sums(program, importer, named)
+    check_guards(program, importer, named, guards)
     problems: dict[str, None] = {}
     returned = _import_nodes(importer, program.graph_module, problems)
     results = [] if problems else _outputs(importer, returned)
@@ -244,21 +246,6 @@ def _add_inputs(program: Any, importer: Importer, named: Mapping[str, str]) -> W
         else:
             importer.values[node.name] = importer.graph.add_input(named.get(node.name, node.name), type_)
     return weights
-
-
-def _check_sums(program: Any, importer: Importer, named: Mapping[str, str]) -> None:
-    """Add checks of the ranges of axes whose size is a sum of others, where the others' do not keep them."""
-    for label, size in program_sizes(program):
-        if isinstance(size, int) or not importer.symbols.is_sum(size.node.expr):
-            continue
-        value = importer.symbols.extent(size)
-        least, most = whole_bounds(program.range_constraints.get(size.node.expr))
-        low, high = value.bounds(importer.graph.ranges)
-        if low < least or (most is not None and high > most):
-            name, _, axis = label.rpartition(".")
-            allowed = f"{least}…{'' if most is None else most}"
-            text = f"axis {axis} of {named[name]}, which is {value}, within {allowed}"
-            importer.add("assert", value=value, least=least, most=most, text=text)
 
 
 def _half_of(fake: Any) -> str | None:

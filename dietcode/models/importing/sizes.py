@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide, simplified
+from dietcode.graph.extent import ONE, Extent, simplified
 from dietcode.graph.tensor_type import GraphError, broadcast
+from dietcode.models.importing.conditions import SIGNS, Condition, condition_of
 from dietcode.models.importing.context import Imported, Importer, rule
-from dietcode.models.importing.symbols import UnknownSizeError
 from dietcode.workload.text import one_line
 
 
@@ -138,25 +138,30 @@ def _relation(m: Importer, expression: Any) -> None:
     if kind == "And":
         for one in expression.args:
             _relation(m, one)
+    if kind in ("And", "BooleanTrue"):
         return
     try:
-        if kind not in _BOUNDS:
-            raise UnknownSizeError(str(expression))
-        left, right = (m.symbols.extent_of(one) for one in expression.args)
-    except UnknownSizeError:
+        condition = condition_of(expression, m.symbols.extent_of)
+    except ValueError:
         if m.symbols.is_refused(expression):
             return
-        if any(m.symbols.is_size(one) for one in expression.free_symbols):
-            raise GraphError(
-                f"a check of {expression}; allowed: comparisons of sizes, joined by and"
-            ) from None
-        return  # of shapes alone, which every call is checked for
-    bounds = _BOUNDS[kind]
-    value = simplified(left - right, m.graph.ranges)
-    names = value.variables
-    is_range = len(names) < 2 and kind != "Equality"
-    if not names & set(m.graph.sizes) and (is_range or is_more_than_one(kind, left, right)):
-        return  # which the guard has; or PyTorch's own, for which one element is a case of its own
+        text = one_line(m.symbols.text(expression), 100)
+        raise GraphError(
+            f"a check of {text}; allowed: comparisons of sizes, joined by and, or, not"
+        ) from None
+    if not condition.value.variables & set(m.graph.sizes):
+        is_range = len(condition.value.variables) < 2 and kind in _BOUNDS and kind != "Equality"
+        if is_range or condition.is_of_ones:
+            return  # which the guard has; or PyTorch's own, for which one element is a case of its own
+    if kind in _BOUNDS:
+        _bounded(m, kind, *(m.symbols.extent_of(one) for one in expression.args))
+    else:
+        require(m, condition, one_line(m.symbols.text(expression), 100) + m.at())
+
+
+def _bounded(m: Importer, kind: str, left: Extent, right: Extent) -> None:
+    """Add a comparison as bounds of a difference, unless ranges, or the node that sets a size, keep them."""
+    bounds, value = _BOUNDS[kind], simplified(left - right, m.graph.ranges)
     low, high = value.bounds(m.graph.ranges)
     if (bounds[0] is None or bounds[0] <= low) and (bounds[1] is None or high <= bounds[1]):
         return
@@ -167,14 +172,11 @@ def _relation(m: Importer, expression: Any) -> None:
     m.add("assert", value=value, least=bounds[0], most=bounds[1], text=text)
 
 
-def is_more_than_one(kind: str, left: Extent, right: Extent) -> bool:
-    """Whether a relation says that an extent is neither 0 nor 1: alone, or as a factor, as ``w < h*w``."""
-    if kind in ("LessThan", "StrictLessThan"):
-        kind, left, right = kind.replace("Less", "Greater"), right, left
-    least = {"GreaterThan": 2, "StrictGreaterThan": 1}.get(kind)
-    if least is None or right == Extent():
-        return False
-    return right == Extent.of(least) or (least == 1 and floor_divide(left, right) * right == left)
+def require(m: Importer, condition: Condition, text: str) -> None:
+    """Add a check of a condition that ranges leave open."""
+    value = simplified(condition.value, m.graph.ranges)
+    if value.bounds(m.graph.ranges)[0] < 1:
+        m.add("assert", value=value, least=1, text=text)
 
 
 _BOUNDS: Mapping[str, tuple[int | None, int | None]] = {
@@ -183,14 +185,6 @@ _BOUNDS: Mapping[str, tuple[int | None, int | None]] = {
     "StrictLessThan": (None, -1),
     "GreaterThan": (0, None),
     "StrictGreaterThan": (1, None),
-}
-SIGNS = {
-    "Equality": "==",
-    "Unequality": "!=",
-    "LessThan": "<=",
-    "StrictLessThan": "<",
-    "GreaterThan": ">=",
-    "StrictGreaterThan": ">",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from dietcode.errors import LibraryError
 from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
@@ -30,6 +32,7 @@ from dietcode.runtime.manifest import (
     unlisted,
     verify_file,
 )
+from dietcode.runtime.models.copies import native_copy
 from dietcode.runtime.models.executable import HostStep, KernelStep, read_executable
 from dietcode.runtime.models.flow import values_of
 from dietcode.runtime.models.kernels import Array, Kernels
@@ -37,6 +40,7 @@ from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.steps import computed, evaluated_attributes
 from dietcode.runtime.models.weights import read_weights
 from dietcode.runtime.signed import is_required, signed_manifest
+from dietcode.runtime.threads import Threads
 
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
@@ -215,7 +219,12 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
         As for a library; or the weights are missing, or not those of the model.
     """
     manifest, executable, libraries = open_bundle(folder, (BUNDLE_FORMAT, MODEL), read_executable, options)
-    alone, beside = load_kernels(executable, libraries, options.weights or folder / WEIGHTS)
+    kernels = load_kernels(executable, libraries, options.weights or folder / WEIGHTS)
+    threads = Threads.of(options.num_threads, options.threads, available_cores())
+    alone, beside = (
+        replace(own, copy=native_copy(threads.bind_copy(beside_torch)))
+        for beside_torch, own in zip((False, True), kernels, strict=True)
+    )
     try:
         model = Model(folder, manifest, executable, alone, beside, options.weights)
     except ValueError as error:

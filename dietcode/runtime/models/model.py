@@ -24,7 +24,7 @@ from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
-from dietcode.runtime.tensors import accept_torch
+from dietcode.runtime.tensors import accept_torch, readable
 from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
@@ -273,7 +273,7 @@ def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
         )
     if value.dtype != type_.dtype:
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
-    return np.ascontiguousarray(value).reshape(value.shape), is_torch
+    return readable(np.ascontiguousarray(value).reshape(value.shape)), is_torch
 
 
 def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any:

@@ -311,7 +311,8 @@ class SlotProgram:
         attributes = self.table.attributes(step.attributes)
         operands = [self._operand(one) for one in step.operands]
         targets = [self.values.slots[name] for name in step.results]
-        self.actions.append(host_action(step.operator, attributes, operands, targets))
+        copy = self._kernels.copy
+        self.actions.append(host_action(step.operator, attributes, operands, targets, copy))
 
     def _add_check(self, step: HostStep) -> None:
         """Check extents once; a call gets the error where the step is, which it may not come to."""

@@ -9,35 +9,11 @@ import numpy as np
 
 from dietcode.errors import ShapeError
 from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
+from dietcode.runtime.models.copies import Copy, concatenate
 from dietcode.runtime.models.executable import HostStep, evaluated
 
 Action: TypeAlias = Callable[[list[Any]], Any]
-_FEW, _MANY = (
-    4,
-    4096,
-)  # positions of an axis, and elements of a value, from which a copy for each position pays
-
 _UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (32, 64)}
-
-
-def _copy(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
-    """Copy a value whose elements do not lie one after the other.
-
-    NumPy goes along the result's last axis. Where that is short, as the channels of images are, and the
-    source's elements follow each other along the axis before it, a copy for each of its positions takes less.
-    """
-    source = operands[0]
-    if (
-        source.ndim > 1
-        and 1 < source.shape[-1] <= _FEW
-        and source.size >= _MANY
-        and source.strides[-2] == source.itemsize
-        and source.strides[-1] > source.itemsize
-    ):
-        for position in range(source.shape[-1]):
-            out[..., position] = source[..., position]
-        return
-    np.copyto(out, source)
 
 
 def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
@@ -66,7 +42,7 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
         np.add(out, rows, out=out, where=out < 0)
 
 
-WRITERS: dict[str, HostWriter] = {**HOST_INTO, "copy": _copy, "positions": _positions}
+_WRITERS: dict[str, HostWriter] = {**HOST_INTO, "positions": _positions}
 
 
 def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
@@ -80,7 +56,9 @@ def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, An
     return HOST[operator](operands, attributes)
 
 
-def host_action(operator: str, attributes: int, operands: Sequence[int], targets: Sequence[int]) -> Action:
+def host_action(
+    operator: str, attributes: int, operands: Sequence[int], targets: Sequence[int], copy: Copy
+) -> Action:
     """Return what computes an operator into memory that is there.
 
     Parameters
@@ -90,8 +68,12 @@ def host_action(operator: str, attributes: int, operands: Sequence[int], targets
         The slot of a dict, with extents as numbers.
     operands, targets : sequence of int
         Slots of the operands, and of the arrays of the results.
+    copy : callable
+        What copies a value.
     """
-    write = WRITERS.get(operator)
+    if operator in ("copy", "concat"):
+        return _copying(operator, attributes, operands, targets[0], copy)
+    write = _WRITERS.get(operator)
     if write is not None:
         into, (target,) = write, targets
 
@@ -107,6 +89,18 @@ def host_action(operator: str, attributes: int, operands: Sequence[int], targets
             np.copyto(slots[target], result)
 
     return act
+
+
+def _copying(operator: str, attributes: int, operands: Sequence[int], target: int, copy: Copy) -> Action:
+    if operator == "copy":
+        (source,) = operands
+        return lambda slots: copy(slots[target], slots[source])
+
+    def concat(slots: list[Any]) -> None:
+        parts = [slots[one] for one in operands]
+        concatenate(parts, slots[attributes]["axis"], slots[target], copy)
+
+    return concat
 
 
 def evaluated_attributes(step: HostStep, binding: Mapping[str, int]) -> dict[str, Any]:

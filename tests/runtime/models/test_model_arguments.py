@@ -10,7 +10,9 @@ from hand_models import described, model_of, scaled_sum, step
 from needs import of_extra
 
 from dietcode.errors import ShapeError, TensorError
-from dietcode.runtime.models.model import Model
+from dietcode.graph.extent import Extent
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.models.model import Model, input_array
 
 
 class Exported:
@@ -43,6 +45,17 @@ def test_dlpack() -> None:
     np.testing.assert_array_equal(y, X * 2 + 1)
     with pytest.raises(TensorError, match=r"^x: its DLPack export failed: on another device$"):
         model(Broken(X))
+
+
+def test_arrays_that_may_not_be_written_are_lent_to_kernels() -> None:
+    """DLPack, by which kernels get them, takes no such array."""
+    x = X.copy()
+    x.flags.writeable = False
+    for given in (x, x[:1], np.broadcast_to(np.float32(3), (2, 3))):
+        array, _ = input_array("x", given, TensorType("float32", (Extent.of("B"), Extent.of("L"))))
+        assert array.flags.writeable
+        np.testing.assert_array_equal(array, np.asarray(given))
+        assert np.shares_memory(array, given) == given.flags.c_contiguous
 
 
 def scaled(dtype: str) -> Model:
