@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +29,11 @@ from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
 import torch  # isort: skip
 
 _NUM_DIGEST_CHARS = 16
+# What a manifest says of how a library is called; equal code may be of different names and ranges.
+_FACTS = (
+    *("argument_order", "binding", "dims", "inputs", "output", "outputs"),
+    *("packed", "variable_order", "variables"),
+)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(
     hooks
@@ -46,7 +53,7 @@ class RegisteredOperator:
     Attributes
     ----------
     name : str
-        ``dietcode::NAME_DIGEST``, by the digest of the library's code.
+        ``dietcode::NAME_DIGEST``, by the digest of the library's code and of how it is called.
     order : list of str
         All tensors.
     overload : torch._ops.OpOverload
@@ -71,7 +78,7 @@ class RegisteredOperator:
         for tensor in self.order:
             parameters.append(f"{mutable.get(tensor, 'Tensor')} {tensor}")
             if tensor in self.constants:
-                parameters.append(f"SymInt[] {tensor}_shape")
+                parameters.append(f"SymInt[] {self._shape_name(tensor)}")
         parameters += [f"SymInt {variable}" for variable in self.keywords]
         returned = "Tensor" if len(self._new) == 1 else f"({', '.join(['Tensor'] * len(self._new))})"
         REGISTRY.define(f"{name}({', '.join(parameters)}) -> {returned}")
@@ -101,6 +108,13 @@ class RegisteredOperator:
             if name in self.constants:
                 given.append(shapes[name])
         return given + [values[name] for name in self.keywords]
+
+    def _shape_name(self, constant: str) -> str:
+        """Return the name of the parameter for a constant's shape, which is no other one's."""
+        name = f"{constant}_shape"
+        while name in self.order or name in self.keywords:
+            name += "_"
+        return name
 
     def _split(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any], Sequence[Any]]:
         """Return tensors, their shapes before packing, and values of the keywords."""
@@ -213,9 +227,15 @@ def _extent(dim: Dim, values: Mapping[str, Any]) -> Any:
 
 
 def operator_of(library: Callee) -> RegisteredOperator:
-    """The operator of a library's code, entered into PyTorch's dispatcher the first time."""
-    digest = str(library.manifest["files"][CODE]["sha256"]).removeprefix("sha256:")[:_NUM_DIGEST_CHARS]
-    name = f"{re.sub('[^A-Za-z0-9]', '_', library.manifest['name'])}_{digest}"
+    """The operator of a library, entered into PyTorch's dispatcher the first time.
+
+    Libraries of the same code are of one operator only where they are called alike.
+    """
+    manifest = library.manifest
+    facts = {"code": manifest["files"][CODE]["sha256"]} | {key: manifest.get(key) for key in _FACTS}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:_NUM_DIGEST_CHARS]
+    name = f"{re.sub('[^A-Za-z0-9]', '_', manifest['name'])}_{digest}"
+    name = name if name[0].isalpha() else f"library_{name}"
     if name not in _operators:
         _operators[name] = RegisteredOperator(name, library)
     return _operators[name]

@@ -94,6 +94,25 @@ def test_an_operator_is_right_and_obeys_pytorch_s_rules(name: str) -> None:
     torch.library.opcheck(op._operator.overload, tuple(arguments))
 
 
+def test_libraries_of_the_same_code_are_operators_of_their_own() -> None:
+    """Their tensors have other names, and the shape of X has one beside X_shape."""
+    for names in (("X", "W"), ("input", "factor"), ("X_shape", "X")):
+        data = spec_data(
+            "7-rows",  # an operator's name begins with a letter
+            tensors={names[0]: {"dims": "mk", "dtype": "float32"}}
+            | {names[1]: {"dims": "nk", "dtype": "float32", "constant": True}},
+            shape_vars={"M": {"min": 1, "max": 9}},
+            dims={"m": "M", "n": 20, "k": 8},
+        )
+        library = dietcode.load(built_of(json.dumps(data)))
+        op = library.torch_op(**{names[1]: torch.ones(20, 8)})
+        compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+        for call in (op, compiled):
+            assert (call(torch.ones(3, 8)) == 8).all()
+        parameters = [argument.name for argument in op._operator.overload._schema.arguments]
+        assert len(set(parameters)) == len(parameters), parameters
+
+
 @pytest.mark.usefixtures("way")
 def test_an_operator_computes_with_the_buffers_that_it_has() -> None:
     library = dietcode.load(built("rows"))
