@@ -11,7 +11,7 @@ from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.library import Library
-from dietcode.runtime.torch_operator import TorchOp  # first: it says what to install where PyTorch is missing
+from dietcode.runtime.torch_operator import TorchOp, bound_buffer  # first: it says what to install
 
 import torch  # isort: skip
 
@@ -26,7 +26,8 @@ class Linear(torch.nn.Module):
 
     It takes what `torch.nn.Linear` takes, [..., in_features]: the product of the leading extents is the
     number of rows, which the library's range must hold. It records no gradient. A checkpoint of the module
-    that it replaces can be loaded into it: the weight is packed then.
+    that it replaces can be loaded into it: the weight is packed then, and what is done to the original weight
+    later is not seen. Its own checkpoint has the weight as it is packed.
     """
 
     def __init__(self, library: Library, weight: Any, bias: Any) -> None:
@@ -34,12 +35,14 @@ class Linear(torch.nn.Module):
         rows, columns, epilogue = _roles(library)
         self.out_features, self.in_features = weight.shape
         self._library, self._rows, self._columns = library, rows, columns
-        self._adds_bias = bias is not None and not epilogue
+        self._has_bias, self._binds_bias = bias is not None, epilogue
         bound = {columns: weight}
         if epilogue:
             bound[_BIAS] = weight.new_zeros(self.out_features) if bias is None else bias
+            self.bias = None
+        else:
+            self.register_buffer(_BIAS, None if bias is None else bias.detach())
         self.op = TorchOp(library, bound)
-        self.register_buffer(_BIAS, bias.detach() if self._adds_bias else None)
 
     @classmethod
     def from_torch(cls, linear: torch.nn.Linear, library: Library) -> Linear:
@@ -48,14 +51,16 @@ class Linear(torch.nn.Module):
         Raises
         ------
         TensorError
-            The library computes something else, or has another dtype.
+            The library computes something else, or has another dtype; or the layer has hooks, which compute
+            something beside it, or a `forward` of its own.
         ShapeError
             It was tuned for other features.
         """
         why = _misfit(linear, library)
         if why is not None:
             raise why
-        return cls(library, linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+        bias = None if linear.bias is None else linear.bias.detach()
+        return cls(library, linear.weight.detach(), bias).train(linear.training)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute [..., in_features] to [..., out_features].
@@ -69,19 +74,33 @@ class Linear(torch.nn.Module):
         """
         is_matrix = x.dim() == 2  # as it is: reshaping takes as long as a small product
         result = self.op(x if is_matrix else x.reshape(-1, x.shape[-1]))
-        if self._adds_bias:
+        if self.bias is not None:
             result = result + self.bias
         return result if is_matrix else result.reshape(*x.shape[:-1], self.out_features)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Take the weight and bias of a `torch.nn.Linear`, too."""
-        weight, bias = state_dict.pop(f"{prefix}weight", None), state_dict.pop(f"{prefix}{_BIAS}", None)
+        weight, bound_bias = state_dict.pop(f"{prefix}weight", None), f"{prefix}op.bound_{_BIAS}"
         if weight is not None:
-            fresh = Linear(self._library, weight, bias)
-            state_dict.update({f"{prefix}{name}": value for name, value in fresh.state_dict().items()})
-        elif bias is not None:
-            state_dict[f"{prefix}{_BIAS}"] = bias
+            dtype = getattr(torch, self._library.manifest["inputs"][self._columns]["dtype"])
+            given = weight.detach().to(dtype).contiguous()
+            state_dict[f"{prefix}op.bound_{self._columns}"] = bound_buffer(
+                self._library, self._columns, given
+            )[0]
+        if self._binds_bias and self._has_bias and f"{prefix}{_BIAS}" in state_dict:
+            state_dict[bound_bias] = state_dict.pop(f"{prefix}{_BIAS}")
+        if self._binds_bias and not self._has_bias:
+            state_dict.setdefault(bound_bias, self.op.get_buffer(f"bound_{_BIAS}"))
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what would not be computed with: the weight is packed, and a bias may be bound with it."""
+        if value is not None and (name == "weight" or (name == _BIAS and self.__dict__.get("_binds_bias"))):
+            raise TensorError(
+                f"{name}: set on a layer of dietcode.nn, which reads a packed copy; "
+                f"allowed: load_state_dict, or a new layer by from_torch"
+            )
+        super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
         """Return the features, as `torch.nn.Linear` prints them."""
@@ -90,6 +109,9 @@ class Linear(torch.nn.Module):
 
 def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
     """Replace each `torch.nn.Linear` that a library was tuned for, in place; the first that fits is taken.
+
+    A layer that stands in several places of the model is replaced by one. Layers with hooks or a `forward` of
+    their own are left alone, and so are subclasses and parametrized layers: they compute something else.
 
     Parameters
     ----------
@@ -103,12 +125,13 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
     list of str
         Names of the modules that were replaced, as `torch.nn.Module.named_modules` has them.
     """
-    replaced = []
+    replaced, made = [], dict[torch.nn.Linear, Linear]()
     for name, linear in list(_linears(model)):
         library = next((library for library in libraries if _misfit(linear, library) is None), None)
         if library is not None:
             parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, Linear.from_torch(linear, library))
+            made[linear] = made.get(linear) or Linear.from_torch(linear, library)
+            setattr(model.get_submodule(parent), last, made[linear])
             replaced.append(name)
     return replaced
 
@@ -152,6 +175,11 @@ def _misfit(linear: torch.nn.Linear, library: Library) -> TensorError | ShapeErr
         return error
     dtype = library.manifest["inputs"][rows]["dtype"]
     name = library.manifest["name"]
+    if linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear):
+        return TensorError(
+            f"{name}: the layer has hooks, or a forward of its own; "
+            "remove them, and set them on the new layer"
+        )
     if linear.weight.dtype is not getattr(torch, dtype):
         return TensorError(f"{name}: the layer's weight is of {linear.weight.dtype}; allowed: {dtype}")
     try:

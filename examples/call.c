@@ -12,7 +12,7 @@ static float *filled(int64_t count, float value) {
 
 int main(int count, char **words) {
   char why[512];
-  small_dense library;
+  small_dense_library library;
   int64_t t = count > 3 ? atoll(words[3]) : 1;
   float *weight = filled(512 * 256, 0.25f), *packed = filled(small_dense_packed_W(), 0.0f);
   float *x = filled(t * 256, 0.5f), *bias = filled(512, -1.0f), *y = filled(t * 512, 0.0f);
@@ -22,4 +22,5 @@ int main(int count, char **words) {
     return 1;
   }
   printf("category %lld, Y[0, 0] = %g, Y[T-1, 511] = %g\n", (long long)small_dense_select(&library, t), y[0], y[t * 512 - 1]);
+  small_dense_free(&library);
 }

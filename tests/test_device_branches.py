@@ -20,7 +20,7 @@ ALLOWED = {
     "dietcode/extras.py": "names of extras",
     "dietcode/measure/rpc.py": "an engine that reaches processors alone",
     "dietcode/runtime/loading.py": "the runtime reads what a manifest requires, where no backend is",
-    "dietcode/runtime/torch_operator.py": "the runtime reads what a manifest requires, as above",
+    "dietcode/runtime/registered_operator.py": "the runtime reads what a manifest requires, as above",
     "dietcode/search_space/seed.py": "TVM's own names of rules",
     "dietcode/workload/spec_checks.py": "the spec's own kind, where no backend is installed",
     "dietcode/workload/target_spec.py": "the spec's own kind, as it is written",

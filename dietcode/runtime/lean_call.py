@@ -38,6 +38,11 @@ class Callee(Protocol):
     def bind(self, **bound: Any) -> Bound: ...
 
 
+def _is_looked_at(torch: Any) -> bool:
+    """Whether calls are recorded, or tensors may carry tangents."""
+    return torch._C._get_tracing_state() is not None or torch.autograd.forward_ad._current_level >= 0
+
+
 class NotLeanError(Exception):
     """A call for the long way, which knows what is wrong with it, if anything is."""
 
@@ -105,7 +110,7 @@ class LeanCall:
             key.append(tensor.shape)
         if keywords and any(type(value) is not int for value in keywords):
             raise NotLeanError
-        if some_torch is not None and torch is not None and torch._C._get_tracing_state() is not None:
+        if some_torch is not None and _is_looked_at(torch):
             raise NotLeanError
         key.append(keywords)
         values, shapes = self._shapes[tuple(key)]

@@ -246,7 +246,7 @@ class Library(CalledInC, Reopened):
 
         A process that runs what `torch.export.save` wrote calls this first.
         """
-        from dietcode.runtime.torch_operator import operator_of
+        from dietcode.runtime.registered_operator import operator_of
 
         return operator_of(self).name
 

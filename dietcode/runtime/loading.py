@@ -107,14 +107,21 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)
-    num_parts = manifest.get("num_parts", manifest["num_threads"])
-    facts_of_run = {"uncounted": table_sizes(manifest), "num_parts": num_parts}
-    functions = {"run": threads.bind(module["run"], **facts_of_run), "select": module["select"]}
-    for facts in manifest["packed"].values():
-        name = packing_function(facts)
+    facts = facts_of_run(manifest)
+    functions = {"run": threads.bind(module["run"], **facts), "select": module["select"]}
+    for name in map(packing_function, manifest["packed"].values()):
         functions[name] = threads.bind(module[name])
-    beside_torch = threads.bind(module["run"], beside_torch=True, **facts_of_run)
+    beside_torch = threads.bind(module["run"], beside_torch=True, **facts)
     return Library(path, manifest, functions, beside_torch, threads.num_threads)
+
+
+def facts_of_run(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the launcher is told of the function that computes, as `Threads.bind` takes it.
+
+    Manifests of versions that cut a loop into a part for each thread do not say how many parts there are.
+    """
+    num_parts = manifest.get("num_parts", manifest["num_threads"])
+    return {"uncounted": table_sizes(manifest), "num_parts": num_parts}
 
 
 def table_sizes(manifest: Mapping[str, Any]) -> int:

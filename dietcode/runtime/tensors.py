@@ -168,6 +168,9 @@ def _refuse_what_only_looks_like_a_tensor(name: str, value: Any) -> None:
         raise TensorError(
             f"{name}: inside a trace, which records nothing of this call; trace lib.torch_op(…)"
         )
+    forward_ad = torch.autograd.forward_ad
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None:
+        raise TensorError(f"{name}: carries a tangent, and this call computes none; pass its primal")
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TensorError(f"{name}: inside torch.vmap or torch.func; pass the whole batch as rows instead")
     if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:

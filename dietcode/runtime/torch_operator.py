@@ -5,220 +5,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.errors import ShapeError, TensorError
+from dietcode.errors import TensorError
 from dietcode.runtime.compiled import CalledInC
 from dietcode.runtime.lean_call import Bound, Callee, check_bound
-from dietcode.runtime.manifest import CODE
+from dietcode.runtime.registered_operator import operator_of  # first: it says what to install
 from dietcode.runtime.tensors import Packed
-from dietcode.runtime.torch_registry import (  # first: it says what to install where PyTorch is missing
-    LOOKING,
-    NAMESPACE,
-    REGISTRY,
-    is_plain_call,
-    refuse_gradients,
-    refuse_vmap,
-)
-from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
+from dietcode.runtime.torch_registry import LOOKING, is_plain_call
 
 import torch  # isort: skip
 
-_NUM_DIGEST_CHARS = 16
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(
     hooks
     for name, hooks in vars(torch.nn.modules.module).items()
     if name.startswith("_global_") and isinstance(hooks, dict)
 )
-_operators: dict[str, RegisteredOperator] = {}
-
-
-class RegisteredOperator:
-    """One library in PyTorch's dispatcher, with a kernel, a fake and refusals.
-
-    Its arguments are the tensors in the library's order, a constant followed by its shape before it was
-    packed, then the shape variables that no tensor's shape determines. It returns the outputs that have
-    memory of their own; those that are written to rows of a table change that argument.
-
-    Attributes
-    ----------
-    name : str
-        ``dietcode::NAME_DIGEST``, by the digest of the library's code.
-    order : list of str
-        All tensors.
-    overload : torch._ops.OpOverload
-        What is called.
-    """
-
-    def __init__(self, name: str, library: Callee) -> None:
-        self.name = f"{NAMESPACE}::{name}"
-        self.library = library
-        manifest = library.manifest
-        self.order: list[str] = manifest["argument_order"]
-        self.keywords: tuple[str, ...] = tuple(manifest["binding"]["keywords"])
-        self.constants = frozenset(manifest["packed"])
-        self._dims: dict[str, Dim] = {k: parse_dim(text, f"dims.{k}") for k, text in manifest["dims"].items()}
-        outputs: list[dict[str, Any]] = manifest.get("outputs", [manifest["output"]])
-        # Of each output, the tensor whose rows it is written to; None for one of its own.
-        self.tables: list[str | None] = [facts.get("into") for facts in outputs]
-        self._new = [facts for facts in outputs if "into" not in facts]
-        written = dict.fromkeys(table for table in self.tables if table is not None)
-        mutable = {table: f"Tensor({chr(ord('a') + number)}!)" for number, table in enumerate(written)}
-        parameters = []
-        for tensor in self.order:
-            parameters.append(f"{mutable.get(tensor, 'Tensor')} {tensor}")
-            if tensor in self.constants:
-                parameters.append(f"SymInt[] {tensor}_shape")
-        parameters += [f"SymInt {variable}" for variable in self.keywords]
-        returned = "Tensor" if len(self._new) == 1 else f"({', '.join(['Tensor'] * len(self._new))})"
-        REGISTRY.define(f"{name}({', '.join(parameters)}) -> {returned}")
-        REGISTRY.impl(name, self._run, "CUDA" if "cuda" in manifest["requires"] else "CPU")
-        REGISTRY.impl(name, self._refuse_gradients, "Autograd")
-        REGISTRY.impl(name, self._refuse_vmap, "FuncTorchBatched")
-        torch.library.register_fake(self.name, self._fake, lib=REGISTRY)
-        self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-
-    def arguments(
-        self, tensors: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
-    ) -> list[Any]:
-        """Return the operator's arguments.
-
-        Parameters
-        ----------
-        tensors : mapping of str to torch.Tensor
-            All, constants packed.
-        shapes : mapping of str to sequence of int
-            Of each constant, before it was packed.
-        values : mapping of str to int
-            Of the shape variables that no tensor's shape determines.
-        """
-        given: list[Any] = []
-        for name in self.order:
-            given.append(tensors[name])
-            if name in self.constants:
-                given.append(shapes[name])
-        return given + [values[name] for name in self.keywords]
-
-    def _split(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any], Sequence[Any]]:
-        """Return tensors, their shapes before packing, and values of the keywords."""
-        rest = iter(arguments)
-        tensors, shapes = [], []
-        for name in self.order:
-            tensors.append(next(rest))
-            shapes.append(tuple(next(rest)) if name in self.constants else tensors[-1].shape)
-        return tensors, shapes, list(rest)
-
-    def packed(self, name: str, tensor: torch.Tensor, shape: Sequence[int] | None) -> Any:
-        """Return a tensor as the library takes it: a constant's buffer as a `Packed` of that memory."""
-        return self.library.packed_tensor(name, shape or (), tensor) if name in self.constants else tensor
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RegisteredOperator:
-        """Return itself: there is one of each in PyTorch's dispatcher."""
-        return self
-
-    def results(self, returned: Any, tensors: Mapping[str, Any]) -> Any:
-        """Return what the library would: one output, or a tuple of several, tables among them.
-
-        Parameters
-        ----------
-        returned : torch.Tensor or sequence of torch.Tensor
-            By the operator.
-        tensors : mapping of str to torch.Tensor
-            The arguments.
-        """
-        new = iter([returned] if len(self._new) == 1 else returned or ())
-        found = tuple(next(new) if table is None else tensors[table] for table in self.tables)
-        return found[0] if len(found) == 1 else found
-
-    def _run(self, *arguments: Any) -> Any:
-        tensors, shapes, keywords = self._split(arguments)
-        named: dict[str, Any] = dict(zip(self.keywords, keywords, strict=True))
-        for name, tensor, shape in zip(self.order, tensors, shapes, strict=True):
-            plain = tensor.detach()
-            if name not in self.tables:
-                plain = plain.resolve_neg().contiguous()
-            named[name] = self.packed(name, plain, shape)
-        results = self.library(**named)
-        each = results if isinstance(results, tuple) else (results,)
-        own = [one for one, table in zip(each, self.tables, strict=True) if table is None]
-        # Where all tensors are constants, or none is torch's, the library returns arrays.
-        found = tuple(one if isinstance(one, torch.Tensor) else torch.from_numpy(one) for one in own)
-        return None if not found else found[0] if len(found) == 1 else found
-
-    def _refuse_gradients(self, *arguments: Any) -> Any:
-        tensors = dict(zip(self.order, self._split(arguments)[0], strict=True))
-        refuse_gradients(self.name, tensors)
-        with torch._C._AutoDispatchBelowAutograd():
-            returned = self.overload(*arguments)
-        for table in {table for table in self.tables if table is not None}:
-            if not tensors[table].is_inference():
-                torch.autograd.graph.increment_version(tensors[table])
-        return returned
-
-    def _refuse_vmap(self, *arguments: Any) -> Any:
-        refuse_vmap(self.name)
-
-    def _fake(self, *arguments: Any) -> Any:
-        """Each output of its own, its shape of symbols where the inputs' are.
-
-        A shape that no call may have is refused.
-        """
-        tensors, shapes, keywords = self._split(arguments)
-        manifest = self.library.manifest
-        by_name = dict(zip(self.order, shapes, strict=True))
-        values = dict(zip(self.keywords, keywords, strict=True))
-        for name, shape in by_name.items():
-            indices = manifest["inputs"][name]["dims"]
-            if len(shape) != len(indices):
-                raise ShapeError(
-                    f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})"
-                )
-        for step in manifest["binding"]["steps"]:
-            dim = parse_dim(step["dim"], "dims")
-            at_zero = _extent(dim, values | {step["variable"]: 0})
-            slope = _extent(dim, values | {step["variable"]: 1}) - at_zero
-            values[step["variable"]] = (by_name[step["tensor"]][step["axis"]] - at_zero) // slope
-        for name, facts in manifest["variables"].items():
-            said = f"{name}: outside {facts['min']}…{facts['max']}, for which {self.name} was tuned"
-            torch._check(values[name] >= facts["min"], lambda said=said: said)
-            torch._check(values[name] <= facts["max"], lambda said=said: said)
-        for name, shape in by_name.items():
-            for axis, index in enumerate(manifest["inputs"][name]["dims"]):
-                said = f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]}"
-                torch._check(shape[axis] == _extent(self._dims[index], values), lambda said=said: said)
-        found = tuple(
-            tensors[0].new_empty(
-                [_extent(self._dims[index], values) for index in facts["dims"]],
-                dtype=getattr(torch, facts["dtype"]),
-            )
-            for facts in self._new
-        )
-        return None if not found else found[0] if len(found) == 1 else found
-
-
-def _extent(dim: Dim, values: Mapping[str, Any]) -> Any:
-    """The value of a dimension, a symbol where those of its variables are."""
-    if isinstance(dim, QuotientDim):
-        return (_extent(dim.plus, values) - _extent(dim.minus, values)) // dim.divisor
-    total: Any = 0
-    for coefficient, monomial in dim.terms:
-        product: Any = coefficient
-        for name, power in monomial:
-            product = product * values[name] ** power
-        total = total + product
-    return total
-
-
-def operator_of(library: Callee) -> RegisteredOperator:
-    """The operator of a library's code, entered into PyTorch's dispatcher the first time."""
-    digest = str(library.manifest["files"][CODE]["sha256"]).removeprefix("sha256:")[:_NUM_DIGEST_CHARS]
-    name = f"{re.sub('[^A-Za-z0-9]', '_', library.manifest['name'])}_{digest}"
-    if name not in _operators:
-        _operators[name] = RegisteredOperator(name, library)
-    return _operators[name]
 
 
 class TorchOp(CalledInC, torch.nn.Module):
@@ -252,11 +56,10 @@ class TorchOp(CalledInC, torch.nn.Module):
         self._eager: Callable[..., Any] | None = None
         self._kept: dict[str, tuple[torch.Tensor, int]] = {}  # what `_eager` binds, and its address
         for name, value in bound.items():
-            kept = value
-            if name in operator.constants:
-                kept = value if isinstance(value, Packed) else library.pack(**{name: _detached(value)})
-                self._shapes[name] = list(getattr(kept, "shape", ()))
-            self.register_buffer(f"bound_{name}", _detached(kept.data if isinstance(kept, Packed) else kept))
+            kept, shape = bound_buffer(library, name, value)
+            if shape is not None:
+                self._shapes[name] = shape
+            self.register_buffer(f"bound_{name}", kept)
         self._free = [name for name in operator.order if name not in bound]
 
     __call__ = torch.nn.Module.__call__  # where `compiled` is not set, or declines
@@ -300,7 +103,8 @@ class TorchOp(CalledInC, torch.nn.Module):
     def _bind(self) -> Callable[..., Any]:
         """Bind the buffers' memory, for calls while they are the same."""
         buffers = self._buffers
-        if torch._C._get_tracing_state() is not None or any(kept.requires_grad for kept in buffers.values()):
+        others = any(kept.requires_grad or kept.is_meta for kept in buffers.values())
+        if others or torch._C._get_tracing_state() is not None:
             return lambda tensors, named: NotImplemented
         named = {name: buffers[f"bound_{name}"] for name in self._operator.order if name not in self._free}
         bound = {
@@ -351,6 +155,15 @@ class TorchOp(CalledInC, torch.nn.Module):
     def extra_repr(self) -> str:
         """Return the operator's name, for PyTorch's own printing."""
         return self._operator.name
+
+
+def bound_buffer(library: Callee, name: str, value: Any) -> tuple[torch.Tensor, list[int] | None]:
+    """Return the buffer for a tensor that is bound, and its shape before it was packed, None for others."""
+    if name not in library.manifest["packed"]:
+        return _detached(value), None
+    kept = value if isinstance(value, Packed) else library.pack(**{name: _detached(value)})
+    shape = list(getattr(kept, "shape", ()))
+    return _detached(kept.data if isinstance(kept, Packed) else kept), shape
 
 
 def _detached(value: Any) -> Any:

@@ -16,6 +16,8 @@ try:
 except ImportError as error:
     raise MissingExtraError(what_to_install("an operator of PyTorch", "bench", ("torch",))) from error
 
+from torch.autograd import forward_ad
+
 NAMESPACE = "dietcode"
 REGISTRY = torch.library.Library(NAMESPACE, "FRAGMENT")
 # Looked up once: every eager call asks them.
@@ -28,7 +30,12 @@ LOOKING = (_num_modes, _transformation)
 
 def is_plain_call() -> bool:
     """Whether nothing looks at operators as they are called: no trace, no mode, no transformation."""
-    return not (_is_compiling() or _num_modes() or _transformation())
+    return not (_is_compiling() or _num_modes() or _transformation() or is_in_dual_level())
+
+
+def is_in_dual_level() -> bool:
+    """Whether tensors may carry tangents, of `torch.autograd.forward_ad`."""
+    return forward_ad._current_level >= 0
 
 
 def refuse_gradients(operator: str, tensors: Mapping[str, Any]) -> None:
@@ -37,8 +44,12 @@ def refuse_gradients(operator: str, tensors: Mapping[str, Any]) -> None:
     Raises
     ------
     TensorError
-        One requires grad where gradients are recorded.
+        One requires grad where gradients are recorded, or carries a tangent.
     """
+    if is_in_dual_level():
+        for name, tensor in tensors.items():
+            if forward_ad.unpack_dual(tensor).tangent is not None:
+                raise TensorError(f"{name}: carries a tangent, and {operator} computes none; pass its primal")
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():

@@ -49,12 +49,18 @@ def sanitized_library(folder: Path, sources: Path, name: str) -> tuple[Path, dic
     return made, {"LD_PRELOAD": preloaded, "ASAN_OPTIONS": "detect_leaks=0"}
 
 
-def sanitized_objects(folder: Path, sources: Path, sanitizer: str) -> Path:
-    """The C code of a folder as one object file; the test is skipped where the sanitizer does not run."""
+def sanitizer_runs(folder: Path, sanitizer: str) -> bool:
+    """Whether a program that the compiler makes with a sanitizer runs here; it is written to a folder."""
     flags, probe = _flags(sanitizer), folder / "probe"
     (folder / "probe.c").write_text("int main(void) { return 0; }")
     built = subprocess.run(["cc", *flags, f"{probe}.c", "-o", probe], capture_output=True, check=False)
-    if built.returncode != 0 or subprocess.run([probe], preexec_fn=tame, check=False).returncode != 0:
+    return built.returncode == 0 and subprocess.run([probe], preexec_fn=tame, check=False).returncode == 0
+
+
+def sanitized_objects(folder: Path, sources: Path, sanitizer: str) -> Path:
+    """The C code of a folder as one object file; the test is skipped where the sanitizer does not run."""
+    flags = _flags(sanitizer)
+    if not sanitizer_runs(folder, sanitizer):
         pytest.skip(f"this machine's compiler has no -fsanitize={sanitizer}")
     files = sorted(sources.glob("*.c"))
     texts = b"\0".join(path.read_bytes() for path in [*files, *sorted(sources.glob("*.h"))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,10 +15,12 @@ from small_libraries import (
     SAFE_ERROR,
     SPECS,
     built,
+    built_of,
     draw,
     error,
     expected,
     packed_arguments,
+    spec_data,
 )
 
 import dietcode
@@ -72,6 +75,22 @@ def test_every_shape_of_the_range_is_right(name: str) -> None:
         result = library(out=poisoned, **packed_arguments(library, arrays), **keywords(library, values))
         assert result is poisoned
         assert error(poisoned, right) <= SAFE_ERROR, values
+
+
+def test_tensors_may_have_any_name() -> None:
+    """Also those of what is generated: what packs, its arguments, extents and functions."""
+    names = {"X": "extent_m", "W": "packed", "Y": "run"}
+    data = spec_data(
+        "names",
+        tensors={names["X"]: {"dims": "mk", "dtype": "float32"}}
+        | {names["W"]: {"dims": "nk", "dtype": "float32", "constant": True}},
+        output={"name": names["Y"], "dtype": "float32"},
+        shape_vars={"var_M": {"min": 1, "max": 3}},
+        dims={"m": "var_M", "n": 20, "k": 7},
+    )
+    library = dietcode.load(built_of(json.dumps(data)))
+    x, w = draw("rows", M=3)["X"][:, :7].copy(), draw("rows", M=3)["W"][:20, :7].copy()
+    assert error(library(extent_m=x, packed=library.pack(packed=w)), x @ w.T) <= SAFE_ERROR
 
 
 def test_the_keyword_library_takes_its_keyword() -> None:

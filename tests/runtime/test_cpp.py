@@ -8,16 +8,23 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm_ffi
 import yaml
-from small_libraries import ROOT, SPECS, built
+from sanitized import sanitizer_runs, tame
+from small_libraries import ROOT, SPECS, built, make_parts, spec_data
+from test_convolution_calls import conv_data
 
 from dietcode.errors import RequestError
+from dietcode.library.build import own_fields
 from dietcode.library.c_header import c_header
-from dietcode.runtime.compile_launcher import SOURCES
+from dietcode.library.files import manifest_of
+from dietcode.runtime.compile_launcher import LAUNCHER, SOURCES
+from dietcode.runtime.loading import facts_of_run
 from dietcode.runtime.manifest import MANIFEST, pretty_json, read_manifest
 
 NAME = "small-dense"
@@ -53,8 +60,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(program: Path, folder: Path, *numbers: int) -> subprocess.CompletedProcess[str]:
-    from dietcode.runtime.compile_launcher import LAUNCHER
-
     words = [program, folder, LAUNCHER, *map(str, numbers)]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
@@ -142,26 +147,106 @@ def test_programs_say_how_many_parts_loops_have(program: Path, folder: Path, tmp
         [*compiler, *headers, f"-I{tmp_path}", source, *linked, "-o", in_c],
     ):
         subprocess.run(command, check=True, cwd=tmp_path)
-    right = {str(manifest["num_parts"]), "0"}  # of what computes, and of what packs
     named = shutil.copytree(folder, tmp_path / "named")  # a shape variable may have that name
     named_so = manifest | {"binding": {"num_parts": {}, **manifest["binding"]}}
     (named / MANIFEST).write_bytes(pretty_json(named_so))
-    for words in (
-        [program, folder, launcher, "16", "33"],
-        [program, named, launcher, "16", "33"],
-        [in_c, folder / "library.so", launcher, "33"],
+    older = shutil.copytree(folder, tmp_path / "older")  # its loops have a part for each thread
+    without = {key: value for key, value in manifest.items() if key != "num_parts"} | {"num_threads": 5}
+    (older / MANIFEST).write_bytes(pretty_json(without))
+    for words, num_parts in (
+        ([program, folder, launcher, "16", "33"], manifest["num_parts"]),
+        ([program, named, launcher, "16", "33"], manifest["num_parts"]),
+        ([in_c, folder / "library.so", launcher, "33"], manifest["num_parts"]),
+        ([program, older, launcher, "16", "33"], without["num_threads"]),
     ):
         done = subprocess.run(words, capture_output=True, text=True, check=True)
+        right = {str(num_parts), "0"}  # of what computes, and of what packs
         assert set(done.stderr.split()) == right, (words, done.stderr)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_every_library_of_these_tests_has_a_header(name: str, tmp_path: Path) -> None:
-    manifest = read_manifest(built(name))
-    (tmp_path / "one.c").write_text(f"{c_header(manifest)}\nint main(void) {{ return 0; }}\n")
-    includes = Path(tvm_ffi.libinfo.find_include_path())
-    command = ["cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-std=c11", f"-I{includes}", "one.c"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+NAMES = spec_data(
+    "int",  # words of C or C++, and what the header calls its own
+    tensors={"own": {"dims": "mk", "dtype": "float32"}}
+    | {"packed": {"dims": "nk", "dtype": "float32", "constant": True}},
+    output={"name": "template", "dtype": "float32"},
+    shape_vars={"shape_0": {"min": 1, "max": 4}, "int": {"min": 1, "max": 3}, "int_": {"values": [1, 4]}},
+    dims={"m": "int*shape_0", "n": "8*int_", "k": 16},
+)
+
+
+@pytest.mark.parametrize("data", [*SPECS.values(), NAMES, conv_data("NHWC"), conv_data("NCHW")], ids=str)
+def test_every_library_of_these_tests_has_a_header(data: Mapping[str, Any], tmp_path: Path) -> None:
+    """One that says nothing, whatever a compiler of C or C++ is asked to look for."""
+    parts = make_parts(data)
+    header = c_header(manifest_of(parts, {}, {"cpu_features": []}, own_fields(parts)))
+    headers = [word for path in tvm_ffi.libinfo.include_paths() for word in ("-isystem", path)]
+    strict = ["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Werror", *headers]
+    for compiler, standard, name in (
+        ("cc", "c99", "one.c"),
+        ("cc", "c11", "one.c"),
+        ("c++", "c++17", "one.cpp"),
+    ):
+        (tmp_path / name).write_text(f"{header}\nint main(void) {{ return 0; }}\n")
+        subprocess.run([compiler, *strict, f"-std={standard}", name], check=True, cwd=tmp_path)
+
+
+# Loads and calls again and again, also what cannot be loaded, and says what it is told.
+CAREFUL = """
+#include "small_dense.h"
+int main(int count, char **words) {
+  char why[512], little[8];
+  static float x[64 * 256], w[512 * 256], panels[512 * 256], bias[512], y[65 * 512];
+  small_dense_library library;
+  if (count < 3) return 1;
+  if (small_dense_load(&library, "none.so", words[2], 2) != -1) return 2;
+  printf("%s\\n", dietcode_error(little, sizeof little));
+  if (small_dense_load(&library, words[1], words[1], 2) != -1) return 3;
+  printf("%s\\n", dietcode_error(why, sizeof why));
+  for (int i = 0; i < 3; i++) {
+    if (small_dense_load(&library, words[1], words[2], 2)) return 4;
+    if (small_dense_pack_W(&library, w, panels)) return 4;
+    if (small_dense_run(&library, x, panels, bias, y, 64)) return 5;
+    if (i == 0) {
+      if (small_dense_run(&library, x, panels, bias, y, 65) != -1) return 6;
+      printf("%s\\n", dietcode_error(why, sizeof why));
+      if (small_dense_select(&library, 0) != -1) return 7;
+      printf("%s|", dietcode_error(why, sizeof why));
+      printf("%s\\n", dietcode_error(why, sizeof why));
+    }
+    small_dense_free(&library);
+  }
+  return 0;
+}
+"""
+
+
+def test_a_header_s_functions_refuse_and_let_go(folder: Path, tmp_path: Path) -> None:
+    """Under a sanitizer, which finds what is left behind."""
+    (tmp_path / "careful.c").write_text(CAREFUL)
+    (tmp_path / "small_dense.h").write_text(c_header(read_manifest(folder)))
+    headers = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
+    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    linked = [library, f"-Wl,-rpath,{library.parent}"]
+    flags, program = ["-std=c11", "-Wall", "-Wextra", "-Werror"], tmp_path / "careful"
+    if sanitizer_runs(tmp_path, "address,undefined"):
+        flags.append("-fsanitize=address,undefined")
+    subprocess.run(["cc", *flags, *headers, "careful.c", *linked, "-o", program], check=True, cwd=tmp_path)
+    words = [program, folder / "library.so", LAUNCHER]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=tame)
+    assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
+    begun, none, outside, twice = done.stdout.splitlines()
+    assert (len(begun), none) == (7, "no such function: attach")
+    assert (outside, twice) == ("T: 65; allowed: 1…64", "T: 0; allowed: 1…64|")
+
+
+def test_a_header_tells_the_launcher_what_python_does() -> None:
+    manifest = read_manifest(built("dense"))
+    assert facts_of_run(manifest) == {"uncounted": 0, "num_parts": manifest["num_parts"]}
+    older = {key: value for key, value in manifest.items() if key != "num_parts"} | {"num_threads": 7}
+    graph = {"Y": {"gather": ["X", "at"]}}  # and T is the rows of a table alone
+    older |= {"workload": {"op": {"block": {"graph": graph}}}, "output": manifest["output"] | {"dims": "n"}}
+    assert facts_of_run(older) == {"uncounted": 1, "num_parts": 7}
+    assert '"run", num_threads, 1, 7, &own->run' in c_header(older)
 
 
 def test_what_has_no_header() -> None:

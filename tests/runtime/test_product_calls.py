@@ -111,6 +111,22 @@ def test_constants_are_not_taken_for_each_other(gru: Any) -> None:
         gru.pack(W=arrays["U"])
 
 
+def test_a_constant_may_be_named_as_another_s_panels() -> None:
+    graph = {
+        "P": {"einsum": ["X", "W"], "dims": "mn"},
+        "Q": {"einsum": ["X", "W_panels"], "dims": "mn"},
+        "Y": {"add": ["P", "Q"]},
+    }
+    weight = {"dims": "nk", "dtype": "float32", "constant": True}
+    tensors = {"X": {"dims": "mk", "dtype": "float32"}, "W": weight, "W_panels": weight}
+    data = block_data("panels", graph, ["Y"], tensors=tensors, dims={"m": "M", "n": 20, "k": 8})
+    library = dietcode.load(built_of(json.dumps(data)))
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.standard_normal((rows, 8), dtype=np.float32) for rows in (5, 20, 20))
+    given = of(library, {"X": x, "W": w, "W_panels": v})
+    assert np.allclose(library(**given), x @ (w + v).T, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_a_tree_lstm_cell_gathers_its_children(kind: str) -> None:
     library = dietcode.load(small("treelstm-cell", n=HIDDEN, k=READ, u=HIDDEN, t=50))

@@ -94,6 +94,25 @@ def test_an_operator_is_right_and_obeys_pytorch_s_rules(name: str) -> None:
     torch.library.opcheck(op._operator.overload, tuple(arguments))
 
 
+def test_libraries_of_the_same_code_are_operators_of_their_own() -> None:
+    """Their tensors have other names, and the shape of X has one beside X_shape."""
+    for names in (("X", "W"), ("input", "factor"), ("X_shape", "X")):
+        data = spec_data(
+            "7-rows",  # an operator's name begins with a letter
+            tensors={names[0]: {"dims": "mk", "dtype": "float32"}}
+            | {names[1]: {"dims": "nk", "dtype": "float32", "constant": True}},
+            shape_vars={"M": {"min": 1, "max": 9}},
+            dims={"m": "M", "n": 20, "k": 8},
+        )
+        library = dietcode.load(built_of(json.dumps(data)))
+        op = library.torch_op(**{names[1]: torch.ones(20, 8)})
+        compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+        for call in (op, compiled):
+            assert (call(torch.ones(3, 8)) == 8).all()
+        parameters = [argument.name for argument in op._operator.overload._schema.arguments]
+        assert len(set(parameters)) == len(parameters), parameters
+
+
 @pytest.mark.usefixtures("way")
 def test_an_operator_computes_with_the_buffers_that_it_has() -> None:
     library = dietcode.load(built("rows"))
@@ -250,6 +269,111 @@ def test_what_looks_at_operators_sees_this_one(nets: tuple[Any, Any]) -> None:
             torch.vmap(lambda row: dietcode.load(built("varying"))(X=row, W=torch.zeros(50, 21)))(
                 torch.zeros(2, 3, 21)
             )
+
+
+def test_what_a_layer_computes_beside_its_product_is_not_lost(library: Any) -> None:
+    """A layer with hooks stays as it is, with weight norms too; so does one with another forward."""
+    x = torch.randn(3, 37)
+    layers = [torch.nn.Linear(37, 100).requires_grad_(requires_grad=False) for _ in range(5)]
+    plain = torch.stack([layer(x) for layer in layers])
+    layers[0].register_forward_hook(lambda layer, given, result: 3 * result)
+    layers[1].register_forward_pre_hook(lambda layer, given: (-given[0],))
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        torch.nn.utils.weight_norm(layers[2])
+    layers[2].weight_g.data.mul_(2)  # the weight follows before the next call
+    layers[3].forward = lambda given: 3 * torch.nn.functional.linear(given, layers[3].weight)
+    model, bias = torch.nn.Sequential(*layers), torch.stack([layer.bias for layer in layers])[:, None]
+    bare = plain - bias
+    right = [3 * plain[0], bias[1] - bare[1], 2 * bare[2] + bias[2], 3 * bare[3], plain[4]]
+    assert dietcode.nn.replace(model, library) == ["4"]
+    for layer, result in zip(model, right, strict=True):
+        assert close(layer(x), result)
+    with pytest.raises(TensorError, match="long-rows: the layer has hooks, or a forward of its own; remove"):
+        dietcode.nn.Linear.from_torch(model[0], library)
+
+
+def test_a_layer_in_two_places_is_one(library: Any) -> None:
+    shared = torch.nn.Linear(37, 100).eval()
+    model = torch.nn.ModuleDict({"one": shared, "other": shared})
+    assert dietcode.nn.replace(model, library) == ["one", "other"]
+    assert model["one"] is model["other"] and not model["one"].training
+
+
+def test_a_packed_weight_is_not_set_in_vain() -> None:
+    """Whoever ties weights, or calls with others, would compute with those of before."""
+    library, x = dietcode.load(built_of(BIASED)), torch.randn(3, 24)
+    layer = dietcode.nn.Linear.from_torch(torch.nn.Linear(24, 36), library)
+    weights = {"weight": torch.zeros(36, 24), "bias": torch.zeros(36)}
+    for name, value in weights.items():
+        with pytest.raises(TensorError, match=f"{name}: set on a layer of dietcode.nn"):
+            setattr(layer, name, torch.nn.Parameter(value))
+        with pytest.raises(Exception, match=f"{name}: set on a layer of dietcode.nn"):
+            torch.func.functional_call(layer, {name: value}, (x,))
+    plain = dietcode.nn.Linear.from_torch(torch.nn.Linear(37, 100), dietcode.load(built_of(LONG_ROWS)))
+    x = torch.randn(3, 37)
+    bare = plain(x) - plain.bias
+    plain.bias = None
+    assert close(plain(x), bare)
+    plain.bias = torch.nn.Parameter(torch.ones(100))
+    assert close(plain(x).detach(), bare + 1)
+
+
+def test_a_part_of_a_checkpoint_changes_that_part() -> None:
+    library, x = dietcode.load(built_of(BIASED)), torch.randn(3, 24)
+    for has_bias in (True, False):
+        plain = torch.nn.Linear(24, 36, bias=has_bias).requires_grad_(requires_grad=False)
+        layer = dietcode.nn.Linear.from_torch(plain, library)
+        parts = {"weight": torch.randn(24, 36, dtype=torch.bfloat16).T, "bias": torch.randn(36)}
+        for part in list(parts)[: 1 + has_bias]:
+            for module in (plain, layer):
+                module.load_state_dict({part: parts[part]}, strict=False)
+            assert close(layer(x), plain(x)), part
+        layer.load_state_dict(plain.state_dict())
+        if not has_bias:
+            assert layer.load_state_dict(parts, strict=False).unexpected_keys == ["bias"]
+
+
+def test_autocast_converts_what_a_layer_is_given(nets: tuple[Any, Any]) -> None:
+    tuned, plain = nets
+    x = torch.randn(4, 37)
+    compiled = torch.compile(tuned.first, fullgraph=True, backend="aot_eager")
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for layer in (tuned.first, compiled):
+            result = layer(x.bfloat16())  # as the layer before returns it
+            assert result.dtype is torch.float32
+            assert torch.allclose(result, plain.first(x).float(), rtol=0.05, atol=0.05)
+    with torch.no_grad(), pytest.raises(TensorError, match=r"X: dtype torch\.bfloat16; allowed: float32"):
+        tuned.first(x.bfloat16())
+
+
+@pytest.mark.usefixtures("way")
+def test_tangents_are_refused_and_not_lost(nets: tuple[Any, Any], library: Any) -> None:
+    from torch.autograd import forward_ad
+
+    tuned, x = nets[0].first, torch.randn(4, 37)
+    weight = library.pack(W=torch.zeros(100, 37))
+    tuned(x), library(x, weight)
+    with pytest.raises(TensorError, match=r"X: carries a tangent, and dietcode::long_rows.* computes none"):
+        torch.func.jvp(tuned, (x,), (x,))
+    with forward_ad.dual_level():
+        assert close(tuned(x), nets[1].first(x))
+        dual = forward_ad.make_dual(x, x)
+        for call in (tuned, lambda given: library(given, weight)):
+            with (
+                torch.no_grad(),
+                pytest.raises(TensorError, match=r"X: carries a tangent, and .* none"),
+            ):
+                call(dual)
+
+
+def test_a_converted_constant_is_refused(nets: tuple[Any, Any]) -> None:
+    layer, x = nets[0].first, torch.randn(4, 37)
+    right = layer(x)
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        with pytest.raises(TensorError, match=f"W: packed for .*then converted to {dtype}; allowed: float32"):
+            copy.deepcopy(layer).to(dtype)(x)
+    assert close(layer.double().float()(x), right)
+    assert copy.deepcopy(layer).to("meta")(x.to("meta")).shape == (4, 100)
 
 
 def test_a_checkpoint_and_a_copy(nets: tuple[Any, Any], library: Any) -> None:

@@ -7,14 +7,16 @@
 static struct {
   PyTypeObject *type;
   const DLPackExchangeAPI *api;
-  PyObject *is_neg, *tracing_state;
+  PyObject *is_neg, *tracing_state, *forward_ad; /* the last one is what that module has */
 } torch;
 
 static struct {
-  PyObject *data, *layout, *name, *requires_grad, *shape, *torch;
+  PyObject *current_level, *data, *forward_ad, *layout, *name, *requires_grad, *shape, *torch;
 } texts;
 
 int start_tensors(void) {
+  texts.current_level = PyUnicode_InternFromString("_current_level");
+  texts.forward_ad = PyUnicode_InternFromString("torch.autograd.forward_ad");
   texts.data = PyUnicode_InternFromString("data");
   texts.layout = PyUnicode_InternFromString("layout");
   texts.name = PyUnicode_InternFromString("name");
@@ -125,7 +127,10 @@ static int find_torch(void) {
   }
   if (torch.api && !torch.is_neg) torch.is_neg = PyObject_GetAttrString(type, "is_neg");
   if (torch.api && !torch.tracing_state) torch.tracing_state = PyObject_GetAttrString(inner, "_get_tracing_state");
-  if (torch.is_neg && torch.tracing_state) torch.type = (PyTypeObject *)Py_NewRef(type);
+  PyObject *forward_ad = torch.api && !torch.forward_ad ? PyImport_GetModule(texts.forward_ad) : NULL;
+  if (forward_ad) torch.forward_ad = Py_XNewRef(PyModule_GetDict(forward_ad));
+  Py_XDECREF(forward_ad);
+  if (torch.is_neg && torch.tracing_state && torch.forward_ad) torch.type = (PyTypeObject *)Py_NewRef(type);
   Py_XDECREF(module), Py_XDECREF(type), Py_XDECREF(inner), Py_XDECREF(capsule);
   return torch.type ? 0 : -1;
 }
@@ -136,7 +141,12 @@ static int was(PyObject *answer, PyObject *object) {
   return answer == object;
 }
 
-int is_traced(void) { return !was(PyObject_CallNoArgs(torch.tracing_state), Py_None); }
+/* Whether calls are recorded, or tensors may carry tangents: which none has where no level is entered, level -1. */
+int is_traced(void) {
+  PyObject *level = PyDict_GetItemWithError(torch.forward_ad, texts.current_level);
+  if (!level || PyLong_AsLong(level) != -1) return 1;
+  return !was(PyObject_CallNoArgs(torch.tracing_state), Py_None);
+}
 
 static void set_torch(View *view, const DLTensor *given) {
   view->kind = TORCH;

@@ -6,14 +6,12 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,8 +52,7 @@ class Library {
     auto own = tvm::ffi::Module::LoadFromFile(launcher);
     own->GetFunction("attach").value()(path);
     auto bind = own->GetFunction("bind").value();
-    const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::int64_t all_count = 0;
+    const std::int64_t cores = 0, all_count = 0;
     const auto bound = [=](const std::string& name, std::int64_t num_parts) {
       auto function = code->GetFunction(name).value();
       return bind(function, num_threads, static_cast<std::int64_t>(team), cores, all_count, num_parts)
@@ -71,13 +68,17 @@ class Library {
   tvm::ffi::Function packing(const std::string& name) const { return find_(name); }
 
  private:
-  /* Parts that threads share out of a loop, as the manifest has them; 0 where it does not say. */
+  /* Parts that threads share out of a loop, as the manifest has them; where it does not say, one for each thread. */
   static std::int64_t num_parts_of(const std::string& manifest) {
     std::ifstream file(manifest);
-    /* Of the manifest itself, by its indentation: a shape variable may have that name. */
-    const std::string text{std::istreambuf_iterator<char>(file), {}}, field = "\n  \"num_parts\":";
-    const auto found = text.find(field);
-    return found == std::string::npos ? 0 : std::strtoll(text.c_str() + found + field.size(), nullptr, 10);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    for (const char* name : {"num_parts", "num_threads"}) {
+      /* Of the manifest itself, by its indentation: a shape variable may have that name. */
+      const auto field = std::string("\n  \"") + name + "\":";
+      const auto found = text.find(field);
+      if (found != std::string::npos) return std::strtoll(text.c_str() + found + field.size(), nullptr, 10);
+    }
+    return 0;
   }
   std::function<tvm::ffi::Function(const std::string&)> find_;
 };

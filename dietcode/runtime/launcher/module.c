@@ -230,18 +230,20 @@ static void free_binding(void *self) {
   free(self);
 }
 
-/* bind(function, num_threads, team, num_cores, uncounted, num_parts): the function, whose loops run on at most so many threads of a team. 0 is
- * the own pool and 1 the host's team where it comes in time, both where they are faster than one thread; 2 is the host's
- * team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of the pool run. Calls whose integers differ
- * only where `uncounted` has a bit, the lowest for the first, count as of one shape; its loops have `num_parts` iterations. Both are 0 where they are left out: all count, and nothing is known. */
+/* bind(function, num_threads, team, num_cores, uncounted, num_parts): the function, whose loops run on at most so many
+ * threads of a team. 0 is the own pool and 1 the host's team where it comes in time, both where they are faster than one
+ * thread; 2 is the host's team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of
+ * the pool run; 0 leaves that as it is, at first the cores that the process may use. Calls whose integers differ only where
+ * `uncounted` has a bit, the lowest for the first, count as of one shape; its loops have `num_parts` iterations. Both are 0
+ * where they are left out: all count, and nothing is known. */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)self;
   int is_typed = num_args >= 4 && num_args <= 6 && args[0].type_index == kTVMFFIFunction;
   for (int i = 1; is_typed && i < num_args; i++) is_typed = args[i].type_index == kTVMFFIInt;
   if (!is_typed) return fail("TypeError", "bind: takes a function and three to five integers");
   int64_t num_threads = args[1].v_int64, team = args[2].v_int64, cores = args[3].v_int64;
-  if (num_threads < 1 || team < OWN || team > POOL || cores < 1)
-    return fail("ValueError", "bind: threads and cores are 1 or more, a team is 0 to 3");
+  if (num_threads < 1 || team < OWN || team > POOL || cores < 0)
+    return fail("ValueError", "bind: threads are 1 or more, cores 0 or more, a team is 0 to 3");
   Binding *binding = calloc(1, sizeof *binding);
   if (!binding) return fail("MemoryError", "no memory for a binding");
   binding->function = args[0].v_obj;
@@ -250,7 +252,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t
   binding->uncounted = num_args > 4 ? (uint64_t)args[4].v_int64 : 0;
   int64_t num_parts = num_args > 5 ? args[5].v_int64 : 0;
   binding->num_parts = num_parts < 0 ? 0 : num_parts < MAX_THREADS ? (int)num_parts : MAX_THREADS;
-  num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
+  if (cores) num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
   TVMFFIObjectIncRef(binding->function);
   if (TVMFFIFunctionCreate(binding, call_bound, free_binding, &result->v_ptr) != 0) {
     free_binding(binding);

@@ -27,6 +27,7 @@ from dietcode.search_space.tir import as_int64, call, i64
 from dietcode.search_space.vectors import fused
 
 RUN, SELECT = "run", "select"
+_PANELS = "(packed)"  # no name of a tensor
 
 
 def build_module(
@@ -61,7 +62,7 @@ def build_module(
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     for operand, layout in problem.packed.items():
-        name = f"{layout.function}_panels"
+        name = f"panels_of_{layout.function}"  # no other tensor has such a function
         packing = ir.GlobalVar(name)
         functions[packing] = lower_packing(problem, operand, limits.lanes, name)
         functions[layout.function] = _pack_function(problem, operand, packing, limits)
@@ -149,16 +150,16 @@ def _pack_function(problem: AnyProblem, operand: str, packing: Any, limits: Limi
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(layout.function)
         T.func_attr({"global_symbol": layout.function})
-        handles = {name: T.arg(name, T.handle()) for name in (operand, "packed")}
+        handles = {operand: T.arg(operand, T.handle()), _PANELS: T.arg("packed", T.handle())}
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {
             operand: problem.shape(operand, extents),
-            "packed": packed_shape(problem, layout, extents, limits.lanes),
+            _PANELS: packed_shape(problem, layout, extents, limits.lanes),
         }
         buffers = _match(handles, shapes, dict.fromkeys(handles, problem.storage(operand)))
         sizes = [
             extents[k] if k in problem.role_indices(operand) else tirx.IntImm("int64", 1)
             for k in problem.dynamic
         ]
-        call(packing, [buffers[operand].data, buffers["packed"].data, *sizes])
+        call(packing, [buffers[operand].data, buffers[_PANELS].data, *sizes])
     return builder.get()
