@@ -22,7 +22,7 @@ from benchmarks.facts import result_path, write
 from benchmarks.others import Others
 from benchmarks.recursion import INPUTS, inputs_of, weights_of
 from benchmarks.recursion_inputs import batch_of
-from dietcode.bench.compare import interleave
+from dietcode.measure.turns import interleave
 from dietcode.models.compiling import Options
 from dietcode.programs.reader import read_object
 from dietcode.recursion.compiling import compile_recursion

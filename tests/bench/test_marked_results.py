@@ -1,8 +1,10 @@
-"""A disturbed reading becomes no figure of a benchmark or of a page; pages are as the commands write them."""
+"""A disturbed reading becomes no figure; pages are as the commands write them, and name commands that run."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -288,3 +290,16 @@ def test_seconds_of_a_tuning_beside_others_are_not_told() -> None:
     assert "| 62 s (cold) | 10 |" in headline_tables.speed_table([row])
     row["tuning"]["disturbed"] = WHY
     assert "| disturbed | 10 |" in headline_tables.speed_table([row])
+
+
+def test_commands_that_pages_name_can_be_run() -> None:
+    """A figure that names the command which makes it; of packages, their ``__main__``."""
+    root = OUTPUT.parent.parent
+    pages = [root / "README.md", root / "CHANGELOG.md", *OUTPUT.parent.rglob("*.md")]
+    found = {name for page in pages for name in re.findall(r"-m (benchmarks(?:\.\w+)+)", page.read_text())}
+    assert {"benchmarks.recursion_ablation", "benchmarks.cpu", "benchmarks.evidence"} <= found
+    for name in sorted(found):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None, name
+        module = f"{name}.__main__" if spec.submodule_search_locations else name
+        assert callable(importlib.import_module(module).main), name
