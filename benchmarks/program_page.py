@@ -48,7 +48,7 @@ _MISSING = (
     ),
     ("sizes 512; Berxit as large as BERT", "not measured"),
 )
-DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
+DEVICE = "amd-epyc-family-25-model-17-2-cores"
 COUNTED = "amd-epyc-family-25-model-17-2-cores"  # where counts were made; they are the same on all devices
 EVIDENCE, PAGE = ROOT / "docs" / "programs-evidence.md", ROOT / "docs" / "programs.md"
 _BEGIN, _END = "<!-- benchmarks.program_page -->", "<!-- end of benchmarks.program_page -->"
@@ -65,6 +65,7 @@ def main() -> None:
 def times_of() -> Row:
     """What `benchmarks.programs` measured on the device."""
     found: Row = json.loads((RESULTS / DEVICE / "programs.json").read_text())
+    found["rows"].sort(key=lambda row: (list(_NAMES).index(row["program"]), row["batch"]))
     return found
 
 
@@ -84,6 +85,10 @@ def with_table(text: str) -> str:
     return new
 
 
+def _ms(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def _timed(row: Row) -> list[str]:
     """One program and batch: milliseconds, by hand of the faster of the two ways."""
     named = [row["program"], str(row["batch"])]
@@ -92,8 +97,8 @@ def _timed(row: Row) -> list[str]:
     by_hand = [row[name] for name in ("by_hand_ms", "by_hand_packed_ms") if name in row]
     times = (row["eager_ms"], min(by_hand, default=None), row.get("dynet_ms"), row.get("recursion_ms"))
     return [
-        *(*named, f"{row['dietcode_ms']:.3g}", f"{row['kernel_ms']:.3g}", str(row["block_runs"])),
-        *("" if secs is None else f"{secs:.3g}" for secs in times),
+        *(*named, _ms(row["dietcode_ms"]), _ms(row["kernel_ms"]), str(row["block_runs"])),
+        *("" if msecs is None else _ms(msecs) for msecs in times),
     ]
 
 
