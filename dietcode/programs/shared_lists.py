@@ -67,7 +67,8 @@ def _changes(node: ast.AST, names: set[str]) -> bool:
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
         return _is_of(node.func.value, names)
-    is_own = isinstance(node.func, ast.Constant) and node.func.value in _FUNCTIONS
+    function: Any = node.func.value if isinstance(node.func, ast.Constant) else None
+    is_own = any(function is one for one in _FUNCTIONS)
     return is_own and bool(node.args) and _is_of(node.args[0], names)
 
 
