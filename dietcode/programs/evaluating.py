@@ -98,8 +98,10 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value, is_view=True)
-            if not isinstance(items, list | tuple | str):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts")
+            if not isinstance(items, list | tuple | str | Dictionary):
+                raise self._refuse(
+                    one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts, dicts"
+                )
             found += items
         return found
 

@@ -163,7 +163,7 @@ class ExpressionLowering(ABC):
         kinds = self.site(node).kinds
         if "text" in kinds and len(kinds) > 1:
             raise self.refuse(node, "is a text in one sample and something else in another")
-        value = self.value(node)
+        value = self.items(node)
         if "text" in kinds:
             return self.code.emit("characters", (value,))
         return self.code.emit("as", (value,), "list")

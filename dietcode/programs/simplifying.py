@@ -79,6 +79,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         node.comparators = [
             at(one, ast.Tuple(one.elts, ast.Load()))
             if isinstance(op, ast.In | ast.NotIn) and _is_known(one)
+            else call(one, "list", one)
+            if isinstance(op, ast.In | ast.NotIn) and is_looped(one)
             else one
             for op, one in zip(node.ops, node.comparators, strict=True)
         ]

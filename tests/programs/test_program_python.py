@@ -266,3 +266,39 @@ def divisor(given: tuple[Any, Any]) -> int:
 
 def test_a_divisor_of_floats_fails() -> None:
     assert all(isinstance(one, InstanceError) for one in compiled(divisor, [(4, 6)], [(4.0, 6), (4, "6")]))
+
+
+def lists_that_grow(edges: list[list[int]]) -> Any:
+    queue, seen, order = [0], {0}, []
+    for node in queue:
+        order.append(node)
+        for other in edges[node]:
+            if other not in seen:
+                seen.add(other)
+                queue.append(other)
+    left = [3, len(edges)]
+    for one in left:
+        if one > 0:
+            left += [one - 1, one - 2]
+    few = [node % 3 for node in order]
+    for one in few:
+        if one == 0:
+            few.remove(one)
+    return order, queue, left, few
+
+
+def test_a_loop_goes_over_what_its_list_gets_and_loses() -> None:
+    given = [[[1, 2], [2, 3], [0], [3]], [[]], [[2, 1], [], [4, 3], [0], [1]], [[1], [1, 0]]]
+    assert compiled(lists_that_grow, given[:2], given) == list(map(lists_that_grow, given))
+
+
+def keys_and_ranges(items: list[int]) -> Any:
+    places = {one: at for at, one in enumerate(items)}
+    own, others = set(items), {1, 2, 99}
+    inside = [one in range(1, 4) for one in items], [one not in range(0, 9, 2) for one in items]
+    return [*places, 7], inside, sorted(own ^ others), sorted(own.symmetric_difference([1, 1, 3, 4, 4]))
+
+
+def test_keys_behind_stars_ranges_and_what_one_of_two_sets_has() -> None:
+    given = [[3, 1, 2, 1], [5], [4, 4, 0, -1, 7, 2], [99]]
+    assert compiled(keys_and_ranges, given[:2], given) == list(map(keys_and_ranges, given))
