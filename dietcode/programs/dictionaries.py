@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dietcode.programs import iterators, letters, lists, orders, sets, stacked, statements, texts
+from dietcode.programs import (
+    integers,
+    iterators,
+    letters,
+    lists,
+    numerals,
+    orders,
+    sets,
+    stacked,
+    statements,
+    texts,
+)
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
@@ -102,8 +113,8 @@ def is_key(value: Any) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a function is of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
-    own = (*(one.__name__ for one in (lists, orders, sets, stacked, iterators, texts, letters)), __name__)
-    return getattr(function, "__module__", "") in own
+    own = (lists, orders, sets, stacked, iterators, texts, letters, numerals, integers)
+    return getattr(function, "__module__", "") in (*(one.__name__ for one in own), __name__)
 
 
 def of_given(given: Any) -> Dictionary:

@@ -17,6 +17,7 @@ from dietcode.programs import (
     dictionaries,
     letters,
     lists,
+    numerals,
     orders,
     sets,
     stacked,
@@ -130,6 +131,8 @@ class CallEvaluation(IteratorEvaluation):
             (list, self._listed),
             (str, self._as_text),
             (repr, self._as_repr),
+            (format, self._as_format),
+            *((one, lambda node, own=one: self._in_base(node, own)) for one in (bin, oct, hex)),
             (lists.LAZY["any"], lambda node: self._lazily(node, stops=True)),
             (lists.LAZY["all"], lambda node: self._lazily(node, stops=False)),
             (lists.LAZY["next"], self._next),
@@ -241,7 +244,7 @@ class CallEvaluation(IteratorEvaluation):
         site = self._set_role(node, "library")
         if site.library is not None and not call.same_as(site.library):
             raise self._refuse(node, "is done to other kinds of values in another sample")
-        site.library = call
+        is_first, site.library = site.library is None, call
         changes = call.function in (*lists.CHANGING, *orders.CHANGING)
         is_of_dicts = call.function.__module__ == dictionaries.__name__
         is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
@@ -259,7 +262,7 @@ class CallEvaluation(IteratorEvaluation):
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if call.function.__module__ in (texts.__name__, letters.__name__):
+            if is_first and call.function.__module__ in (texts.__name__, letters.__name__, numerals.__name__):
                 for pair in texts.REHEARSED:
                     rows = iter([*pair, *pair])
                     others = [next(rows) if isinstance(one, str) else one for one in given]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from dietcode.programs import iterators, lists, sets, statements, texts
+from dietcode.programs import iterators, lists, numerals, sets, statements, texts
 from dietcode.programs.dictionaries import Dictionary, is_library
 from dietcode.programs.evaluated_functions import FunctionEvaluation
 from dietcode.programs.iterators import ListIterator, NumberIterator
@@ -97,7 +97,7 @@ class IteratorEvaluation(FunctionEvaluation):
             self._source.chains.setdefault(key, statements.at(node, ast.UnaryOp(ast.Not(), twice)))
             self._set_role(node, "written").value = self._source.chains[key]
             return (self._as_truth(node.args[0], value),)
-        of_text = texts.FUNCTIONS.get(function) if type(value) is str else None
+        of_text = numerals.FUNCTIONS.get(function) if type(value) is str else None
         if function is chr and kind_of(value) in ("int", "bool") and not is_of_library(self._source):
             of_text = texts.character
         if function is list and isinstance(value, ListIterator):

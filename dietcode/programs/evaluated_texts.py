@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from dietcode.programs import letters, lists, texts
 from dietcode.programs.evaluated_methods import MethodEvaluation
-from dietcode.programs.formats import specification_of
+from dietcode.programs.formats import by_fields, by_percent, in_base, specification_of, written
 from dietcode.programs.kinds import NUMBERS, kind_of, words
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ListsCall
+from dietcode.programs.statements import at, call, name_of
+from dietcode.workload.text import one_line
 
+_Kept = tuple[tuple[str, ast.expr, Any], ...]  # variables, what is kept in them, and its values
 _ALLOWED = "allowed: of whole numbers, floats, bools, texts and None"
 
 
@@ -28,14 +32,106 @@ class TextEvaluation(MethodEvaluation):
         assert isinstance(node, ast.FormattedValue)  # Python has no other
         value = self._plain_value(node.value)
         spec = specification_of(node)
-        if spec is None or node.conversion not in (-1, 115):
-            raise self._refuse(node, f"{ast.unparse(node)}; allowed: a width, digits, and d, f or e, as :.2f")
-        if spec and (isinstance(value, bool | str) or value is None):
-            raise self._refuse(node, f"{words(kind_of(value))} with a specification; leave it out")
+        is_text = node.conversion == ord("s") or isinstance(value, str)
+        if node.conversion not in (-1, ord("s")):
+            raise self._refuse(node, f"{ast.unparse(node)}; allowed: !r and !s")
+        if spec == "":
+            return str(value)
+        if value is None and not is_text:
+            raise self._refuse(node, "None with a specification; write !s, or leave it out")
+        if spec is None or is_text:
+            return self._specified(node, value, "text" if is_text else _kind_of_number(value))
         try:
             return format(value, spec)
         except ValueError as error:
             raise self._failed(node, error) from None
+
+    def _specified(self, node: ast.FormattedValue, value: Any, kind: str) -> str:
+        """Format a value as functions of `numerals` do."""
+        name = f"formatted {node.lineno} {node.col_offset}"
+        read: ast.expr = at(node, ast.Name(name, ast.Load()))
+        if node.conversion == ord("s"):
+            read = call(node, "str", read)
+        found = self._source.chains.setdefault((node, hash(kind)), written(node, read, kind))
+        if found is None:
+            what = "a fill, <, > or ^, a sign, a width, commas, digits, and d, f, e, g, %, x, o, b or s"
+            raise self._refuse(node, f"{ast.unparse(node)} of {kind}; allowed: {what}, as :>8.2f")
+        return str(self._over_variables(node, ((name, node.value, value),), found))
+
+    def _over_variables(
+        self, node: ast.expr, given: tuple[tuple[str, ast.expr, Any], ...], whole: ast.expr
+    ) -> Any:
+        """Evaluate an expression over variables that values are kept in before."""
+        site = self._set_role(node, "kept")
+        own = tuple((name, one) for name, one, _ in given), whole
+        if site.value not in (None, own):
+            raise self._refuse(node, "formats a text in one sample, and a number in another")
+        site.value = own
+        self._values |= {name: value for name, _, value in given}
+        return self._value(whole)
+
+    def _as_format(self, node: ast.Call) -> Any:
+        """Return ``format(x, spec)``."""
+        spec = self._statics.find(node.args[1])[1] if len(node.args) == 2 else ""
+        if node.keywords or len(node.args) not in (1, 2) or not isinstance(spec, str):
+            raise self._refuse(node, "this format; allowed: of a value and a constant text")
+        args = [at(node, ast.Name(name_of(node, "part 0"), ast.Load()))]
+        given = ((name_of(node, "part 0"), node.args[0], self._value(node.args[0])),)
+        key, text = (node, 5), "{:" + spec + "}"
+        return self._formatted_by(node, key, lambda: by_fields(node, text, args, {}), given)
+
+    def _formatted_by(
+        self,
+        node: ast.expr,
+        key: tuple[ast.AST, int],
+        make: Callable[[], Any],
+        given: _Kept,
+    ) -> Any:
+        """Format values as an f-string that says the same."""
+        if key not in self._source.chains:
+            made = make()
+            self._source.chains[key] = None if made is None else ast.fix_missing_locations(made)
+        if self._source.chains[key] is None:
+            raise self._refuse(node, f"{one_line(ast.unparse(node), 60)}; write it as an f-string")
+        return self._over_variables(node, given, self._source.chains[key])
+
+    def _by_fields(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
+        """Return ``base.format(…)`` of a text that is constant."""
+        assert isinstance(node.func, ast.Attribute)  # where it is called
+        if not self._statics.find(node.func.value)[0]:
+            raise self._refuse(node, "format of a text that is computed; write an f-string")
+        nodes = [*node.args, *(one.value for one in node.keywords)]
+        names = [name_of(node, f"part {k}") for k in range(len(nodes))]
+        given = tuple(zip(names, nodes, [*args, *named.values()], strict=True))
+        read: list[ast.expr] = [at(node, ast.Name(name, ast.Load())) for name in names]
+        own = dict(zip(named, read[len(args) :], strict=True))
+        make = lambda: by_fields(node, base, read[: len(args)], own)  # noqa: E731
+        return self._formatted_by(node, (node, 5), make, given)
+
+    def _by_percent(self, node: ast.BinOp, base: str) -> Any:
+        """Return ``base % given`` of a text that is constant."""
+        if not self._statics.find(node.left)[0]:
+            raise self._refuse(node, "% of a text that is computed; write an f-string")
+        nodes = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+        values = [self._value(one) for one in nodes]
+        if not isinstance(node.right, ast.Tuple) and isinstance(values[0], tuple):
+            raise self._refuse(node, "% of a tuple that is computed; write its items, or an f-string")
+        names = [name_of(node, f"part {k}") for k in range(len(nodes))]
+        read = [at(node, ast.Name(name, ast.Load())) for name in names]
+        pairs = list(zip(read, values, strict=True))
+        kinds = hash(tuple(isinstance(one, float) for one in values))
+        given = tuple(zip(names, nodes, values, strict=True))
+        return self._formatted_by(node, (node, kinds), lambda: by_percent(node, base, pairs), given)
+
+    def _in_base(self, node: ast.Call, function: Any) -> Any:
+        """Return ``bin``, ``oct`` or ``hex`` of a whole number."""
+        if len(node.args) != 1 or node.keywords or kind_of(self._value(node.args[0])) not in ("int", "bool"):
+            raise self._refuse(node, f"{function.__name__} takes a whole number")
+        made = self._source.chains.setdefault(
+            (node, 5), in_base(node, node.args[0], {bin: "b", oct: "o", hex: "x"}[function], True)
+        )
+        self._set_role(node, "written").value = made
+        return self._value(made)
 
     def _plain_value(self, node: ast.expr) -> Any:
         value = self._value(node)
@@ -79,6 +175,8 @@ class TextEvaluation(MethodEvaluation):
         if function is not None and all(isinstance(one, taken) for one in args):
             pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
             return self._library(node, ListsCall(function, tuple(pairs)))
+        if name == "format":
+            return self._by_fields(node, base, args, named)
         if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):
             what = (
                 f"calls {name} of a text; allowed: {', '.join(texts.ALLOWED)}, f-strings, + and comparisons"
@@ -86,3 +184,7 @@ class TextEvaluation(MethodEvaluation):
             raise self._refuse(node, what)
         pairs = (node.func.value, base), (node.args[0], args[0])  # type: ignore[assignment]
         return self._library(node, ListsCall(lists.joined, tuple(pairs)))
+
+
+def _kind_of_number(value: Any) -> str:
+    return "float" if isinstance(value, float) else "int"

@@ -98,8 +98,10 @@ class Evaluation(ABC):
                 found.append(self._value(one))
                 continue
             items = self._value(one.value, is_view=True)
-            if not isinstance(items, list | tuple | str):
-                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts")
+            if not isinstance(items, list | tuple | str | Dictionary):
+                raise self._refuse(
+                    one, f"* of {words(kind_of(items))}; allowed: of lists, tuples, texts, dicts"
+                )
             found += items
         return found
 
@@ -142,7 +144,10 @@ class Evaluation(ABC):
                     node, operator.matmul, [other, self._value(node.right)], [node.left, node.right]
                 )
         sides = [node.left, node.right]
-        return self._operated(node, known[type(node.op)][1], list(map(self._value, sides)), sides)
+        left = self._value(node.left)
+        if isinstance(left, str) and isinstance(node.op, ast.Mod):
+            return self._by_percent(node, left)
+        return self._operated(node, known[type(node.op)][1], [left, self._value(node.right)], sides)
 
     def _compare(self, node: ast.Compare) -> Any:
         (op,), sides = node.ops, [node.left, node.comparators[0]]  # `simplified` leaves one
@@ -295,6 +300,10 @@ class Evaluation(ABC):
     @abstractmethod
     def _formatted(self, node: ast.JoinedStr) -> str:
         """Evaluate an f-string."""
+
+    @abstractmethod
+    def _by_percent(self, node: ast.BinOp, base: str) -> Any:
+        """Evaluate a text that is formatted by ``%``."""
 
     @abstractmethod
     def _call(self, node: ast.Call) -> Any:

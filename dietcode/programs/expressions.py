@@ -111,6 +111,7 @@ class ExpressionLowering(ABC):
             "lookup": self.looked_up,
             "chosen": self.chosen,
             "written": lambda own: self.value(self.site(own).value),
+            "kept": self.over_variables,
         }
         if self.site(node).role in special:
             return self.kinded(special[self.site(node).role](node), node)
@@ -162,7 +163,7 @@ class ExpressionLowering(ABC):
         kinds = self.site(node).kinds
         if "text" in kinds and len(kinds) > 1:
             raise self.refuse(node, "is a text in one sample and something else in another")
-        value = self.value(node)
+        value = self.items(node)
         if "text" in kinds:
             return self.code.emit("characters", (value,))
         return self.code.emit("as", (value,), "list")
@@ -268,6 +269,9 @@ class ExpressionLowering(ABC):
             if not isinstance(one, ast.FormattedValue):
                 parts.append(self.value(one))
                 continue
+            if self.site(one).role == "kept":
+                parts.append(self.over_variables(one))
+                continue
             spec, value = specification_of(one), self.value(one.value)
             parts.append(self.code.emit("format", (value,), KnownValue(spec)) if spec else value)
         return self.code.emit("join", parts)
@@ -372,6 +376,13 @@ class ExpressionLowering(ABC):
         self.throw(KeyError, f"a key that {ast.unparse(node)} is not of")
         self.code.label(good)
         return self.value(chain.body)
+
+    def over_variables(self, node: ast.expr) -> Value:
+        """Write an expression over variables that values are kept in before."""
+        given, whole = self.site(node).value
+        for name, one in given:
+            self.code.write(name, self.value(one))
+        return self.value(whole)
 
     def constant(self, node: ast.expr) -> Value:
         """Return what samples show to be the same in every instance."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs.code import Label
 from dietcode.programs.dictionaries import DICT
 from dietcode.programs.generators import is_generator
+from dietcode.programs.shared_lists import is_changed_by
 from dietcode.programs.taking import has_iterator, taker
 from dietcode.programs.unrolling import rounds_of
 from dietcode.programs.values import KnownValue, Several, Value
@@ -25,7 +26,9 @@ def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
     """Write a loop."""
     rounds = rounds_of(node, lowering.statics)
     if rounds is None:
-        _loop(lowering, node.target, node.iter, lambda: lowering.body(node.body), str(node.lineno))
+        body = ast.Module(node.body, [])
+        grows = isinstance(node.iter, ast.Name) and is_changed_by(body, node.iter.id)
+        _loop(lowering, node.target, node.iter, lambda: lowering.body(node.body), str(node.lineno), grows)
         return
     outer, end = lowering.path, Label()
     for number, one in enumerate(rounds):
@@ -184,8 +187,14 @@ def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], m
 
 
 def _loop(
-    lowering: FunctionWriter, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
+    lowering: FunctionWriter,
+    target: ast.expr,
+    iterable: ast.expr,
+    body: Callable[[], None],
+    mark: str,
+    grows: bool = False,
 ) -> None:
+    """Write a loop over something; what it goes over may be a list that its text changes."""
     if lowering.site(iterable).role == "written":  # by an object's class
         iterable = lowering.site(iterable).value
     if has_iterator(lowering, iterable):
@@ -202,7 +211,10 @@ def _loop(
         lowering.store(target, item(at))
         body()
 
-    _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run)
+    name = f" over {mark} {len(lowering.loops)}"
+    grows &= lowering.site(iterable).kinds == {"list"}
+    until = (lambda: lowering.code.emit("len", (lowering.code.read(name),))) if grows else None
+    _counted(lowering, f" at {mark} {len(lowering.loops)}", start, stop, step, run, until)
 
 
 def _taken(lowering: FunctionWriter, iterable: ast.expr, body: Callable[[Value], None], mark: str) -> None:
@@ -226,8 +238,9 @@ def _counted(
     stop: Value,
     step: KnownValue,
     body: Callable[[Value], None],
+    stop_anew: Callable[[], Value] | None = None,
 ) -> None:
-    """Write a loop over whole numbers."""
+    """Write a loop over whole numbers; where it stops may be asked before each round."""
     code = lowering.code
     code.write(name, start)
     if not isinstance(stop, KnownValue):
@@ -235,6 +248,7 @@ def _counted(
     test, again, end = Label(), Label(), Label()
     code.label(test)
     until = stop if isinstance(stop, KnownValue) else code.read(f"{name} stop")
+    until = until if stop_anew is None else stop_anew()
     inside = code.emit("binary", (code.read(name), until), "<" if step.value > 0 else ">")
     code.jump_unless(inside, end)
     lowering.loops.append((again, end))

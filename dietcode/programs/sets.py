@@ -12,7 +12,7 @@ from typing import Any
 
 from dietcode.runtime.programs.instances import find
 
-ALLOWED = "|, &, -, ==, !=, <= and >= of two sets that the program makes; methods, as s.union(items)"
+ALLOWED = "|, &, -, ^, ==, !=, <= and >= of two sets that the program makes; methods, as s.union(items)"
 
 
 @dataclass(eq=False)
@@ -107,6 +107,18 @@ def difference(own: MemberSet, others: Sequence[Any]) -> MemberSet:
     return MemberSet(found)
 
 
+def only_in_one(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Return ``own ^ others``."""
+    found: list[Any] = []
+    for one in own.set_members:
+        if find(others, one) < 0:
+            found.append(one)
+    for one in others:
+        if find(own.set_members, one) < 0 and find(found, one) < 0:
+            found.append(one)
+    return MemberSet(found)
+
+
 def is_within(own: MemberSet, others: Sequence[Any]) -> bool:
     """Return ``own <= others``."""
     for one in own.set_members:  # noqa: SIM110
@@ -156,6 +168,7 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("union", 1): union,
     ("intersection", 1): intersection,
     ("difference", 1): difference,
+    ("symmetric_difference", 1): only_in_one,
     ("issubset", 1): is_within,
     ("issuperset", 1): is_around,
     ("isdisjoint", 1): is_apart,
@@ -164,6 +177,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {  # by the names that the module ope
     "or_": union,
     "and_": intersection,
     "sub": difference,
+    "xor": only_in_one,
     "eq": is_equal,
     "ne": differs,
     "le": is_within,

@@ -45,14 +45,15 @@ def _are_same(value: Any, before: Any) -> bool:
 
 
 def is_changed_by(tree: ast.AST, name: str) -> bool:
-    """Whether a function's text changes the value of a parameter, of which no other value has the name."""
-    names = {name}
+    """Whether a text changes the value of a variable, which it does not assign to."""
+    names, added = {name}, [one.target for one in ast.walk(tree) if isinstance(one, ast.AugAssign)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _is_of(node.value, names):  # a copy that `x[i] += 1` makes
             names |= {one.id for one in node.targets if isinstance(one, ast.Name) and " " in one.id}
     found = False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+        is_own = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        if is_own and not any(node is one for one in added):
             return False
         found |= _changes(node, names)
     return found
@@ -67,7 +68,8 @@ def _changes(node: ast.AST, names: set[str]) -> bool:
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
         return _is_of(node.func.value, names)
-    is_own = isinstance(node.func, ast.Constant) and node.func.value in _FUNCTIONS
+    function: Any = node.func.value if isinstance(node.func, ast.Constant) else None
+    is_own = any(function is one for one in _FUNCTIONS)
     return is_own and bool(node.args) and _is_of(node.args[0], names)
 
 

@@ -79,6 +79,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         node.comparators = [
             at(one, ast.Tuple(one.elts, ast.Load()))
             if isinstance(op, ast.In | ast.NotIn) and _is_known(one)
+            else call(one, "list", one)
+            if isinstance(op, ast.In | ast.NotIn) and is_looped(one)
             else one
             for op, one in zip(node.ops, node.comparators, strict=True)
         ]
@@ -118,7 +120,7 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         """Simplify the function, and those within it."""
         before = self._within
         self._within = functions_named(node, before)
-        made = [node] if node is self._tree else with_variables(node)
+        made: list[ast.stmt] = [node] if node is self._tree else with_variables(node)
         *begin, last = made
         assert isinstance(last, ast.FunctionDef)  # as it was
         found = [*self._all(begin), self.generic_visit(without_yield(last))]
@@ -141,6 +143,10 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             node.args = [given]
             if word == "zip" and not node.keywords:
                 return self._all_of_calls(call(node, constant(lists.columns), given))
+        elif word in ("min", "max") and any(isinstance(one, ast.Starred) for one in node.args):
+            node.args = [at(node, ast.List(node.args, ast.Load()))]  # of one or more, as Python takes them
+        if self._stands_for(node.func) is collections.deque:
+            node.args = [*map(as_list, node.args[:1]), *node.args[1:]]
         self.generic_visit(node)
         if self._stands_for(node.func) is collections.Counter and len(node.args) == 1:
             node.args = [as_list(node.args[0])]

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import lists
+from dietcode.programs import integers, lists
 from dietcode.programs.statements import at, bound, call, constant, load
 
 Rule = Callable[[ast.Call], "ast.expr | None"]
@@ -313,7 +313,7 @@ def _reduced(node: ast.Call) -> ast.expr | None:
 
 
 def _of_lists(function: Callable[..., Any], many: int) -> Rule:
-    """Return the rule of what a function of `lists` does to so many arguments."""
+    """Return the rule of what a function of `lists` or `integers` does to so many arguments."""
 
     def rule(node: ast.Call) -> ast.expr | None:
         if node.keywords or len(node.args) != many:
@@ -353,6 +353,13 @@ def _is_infinite(node: ast.Call) -> ast.expr | None:
     return at(node, ast.Compare(size, [ast.Eq()], [at(node, ast.Constant(math.inf))]))
 
 
+def _is_finite(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    size = call(node, "abs", node.args[0])
+    return at(node, ast.Compare(size, [ast.Lt()], [at(node, ast.Constant(math.inf))]))
+
+
 class _Replaced(ast.NodeTransformer):
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self._values = values
@@ -384,5 +391,11 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (math.pow, _power_of_floats),
     (math.isnan, _is_nan),
     (math.isinf, _is_infinite),
+    (math.isfinite, _is_finite),
+    (math.gcd, _of_lists(integers.greatest_divisor, 2)),
+    (math.lcm, _of_lists(integers.least_multiple, 2)),
+    (math.isqrt, _of_lists(integers.root, 1)),
+    (math.factorial, _of_lists(integers.factorial, 1)),
+    (math.comb, _of_lists(integers.ways, 2)),
     (pow, _power),
 )

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dietcode.programs import letters
-from dietcode.runtime.programs.instances import characters, concatenated, parsed
+from dietcode.runtime.programs.instances import characters, concatenated
 
 # Their text is read as that of programs is, so they are written with loops.
 _SPACES = [one for one in map(chr, range(0x3001)) if one.isspace()]  # there are none behind
 _DIGITS = [one for one in map(chr, range(0x20000)) if one.isdigit()]
-_VALUES = {str(k): k for k in range(10)}
 
 
 def length(text: str) -> int:
@@ -277,35 +276,6 @@ def are_spaces(text: str) -> bool:
     return len(own) > 0
 
 
-def whole(text: str) -> int:
-    """Return ``int(text)`` of plain digits."""
-    own = characters(stripped(text))
-    sign = 1
-    at = 0
-    if len(own) > 0 and own[0] in ("+", "-"):
-        at = 1
-        if own[0] == "-":
-            sign = -1
-    if at == len(own):
-        raise ValueError("invalid literal for int()")
-    found = 0
-    while at < len(own):
-        value = _VALUES.get(own[at], -1)
-        if value < 0:
-            raise ValueError("invalid literal for int()")
-        found = 10 * found + value
-        at = at + 1
-    return sign * found
-
-
-def real(text: str) -> float:
-    """Return ``float(text)``."""
-    found = parsed(text)
-    if found is None:
-        raise ValueError("could not convert string to float")
-    return found
-
-
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("split", 0): split,
     ("split", 1): split_at,
@@ -334,11 +304,5 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     **letters.METHODS,
 }
 OF_WIDTHS = ("zfill", "ljust", "rjust")  # which take a number; all others take texts
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    len: length,
-    list: listed,
-    int: whole,
-    float: real,
-}
 ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
 REHEARSED = ((" 1 ab aΣ'b \n\0 ", "b"), ("b", "b"))  # texts with which each line is reached

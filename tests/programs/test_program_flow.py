@@ -337,8 +337,8 @@ def with_text(n: int) -> Any:
     return f"{n}"
 
 
-def with_percents(x: float) -> Any:
-    return f"{x:.1%}"
+def with_digits_computed(x: float) -> Any:
+    return f"{x:.{len(NAMES)}f}"
 
 
 def with_texts_filled_in(text: str) -> Any:
@@ -585,9 +585,13 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
         [[1]],
         "calls extend of a deque with maxlen; allowed",
     ),
-    "texts that are filled in": (with_texts_filled_in, ["%d"], "computes with texts; allowed: comparisons"),
+    "texts that are filled in": (
+        with_texts_filled_in,
+        ["%d"],
+        "% of a text that is computed; write an f-string",
+    ),
     "a text of a tensor": (with_text, [torch.ones(2)], "a text of a tensor float32[2]; allowed: of whole"),
-    "another form of a number": (with_percents, [1.0], "allowed: a width, digits, and d, f or e"),
+    "another form of a number": (with_digits_computed, [1.0], "of float; allowed: a fill, <, > or ^, a sign"),
     "an order of objects": (with_order_of_objects, [1], "< of a Pair, which its class does not say; give it"),
     "other names": (
         with_other_names,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from needs import of_extra
 from program_runs import assert_same, compiled
 
 import dietcode
+from dietcode.programs.interpreter import InstanceError
 from dietcode.programs.recording import copied
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -238,3 +241,64 @@ def test_it_does_what_python_does(name: str) -> None:
     for own, right in zip(found, wanted, strict=True):
         assert not isinstance(own, Exception), own
         assert_same(own, right)
+
+
+def whole_numbers(given: tuple[int, int]) -> Any:
+    a, b = given
+    found = [math.gcd(a, b), math.lcm(a, b), math.isqrt(abs(a)), math.isfinite(a / 2), max(a, *[b, 3])]
+    try:
+        found.append(math.factorial(a))
+        found.append(math.comb(a, b))
+    except ValueError as error:
+        found.append(str(error))
+    last = collections.deque((one for one in range(a, b)), maxlen=2)
+    return found, list(last), collections.deque(one * 2 for one in given).popleft(), min(*given, 3, key=abs)
+
+
+def test_what_math_has_of_whole_numbers() -> None:
+    given = [(4, 6), (-4, 10), (7, 0), (0, 0), (12, 5), (3, -1), (20, 19), (0, 3)]
+    assert compiled(whole_numbers, given[:3] + given[5:6], given) == list(map(whole_numbers, given))
+
+
+def divisor(given: tuple[Any, Any]) -> int:
+    return math.gcd(given[0], given[1])
+
+
+def test_a_divisor_of_floats_fails() -> None:
+    assert all(isinstance(one, InstanceError) for one in compiled(divisor, [(4, 6)], [(4.0, 6), (4, "6")]))
+
+
+def lists_that_grow(edges: list[list[int]]) -> Any:
+    queue, seen, order = [0], {0}, []
+    for node in queue:
+        order.append(node)
+        for other in edges[node]:
+            if other not in seen:
+                seen.add(other)
+                queue.append(other)
+    left = [3, len(edges)]
+    for one in left:
+        if one > 0:
+            left += [one - 1, one - 2]
+    few = [node % 3 for node in order]
+    for one in few:
+        if one == 0:
+            few.remove(one)
+    return order, queue, left, few
+
+
+def test_a_loop_goes_over_what_its_list_gets_and_loses() -> None:
+    given = [[[1, 2], [2, 3], [0], [3]], [[]], [[2, 1], [], [4, 3], [0], [1]], [[1], [1, 0]]]
+    assert compiled(lists_that_grow, given[:2], given) == list(map(lists_that_grow, given))
+
+
+def keys_and_ranges(items: list[int]) -> Any:
+    places = {one: at for at, one in enumerate(items)}
+    own, others = set(items), {1, 2, 99}
+    inside = [one in range(1, 4) for one in items], [one not in range(0, 9, 2) for one in items]
+    return [*places, 7], inside, sorted(own ^ others), sorted(own.symmetric_difference([1, 1, 3, 4, 4]))
+
+
+def test_keys_behind_stars_ranges_and_what_one_of_two_sets_has() -> None:
+    given = [[3, 1, 2, 1], [5], [4, 4, 0, -1, 7, 2], [99]]
+    assert compiled(keys_and_ranges, given[:2], given) == list(map(keys_and_ranges, given))

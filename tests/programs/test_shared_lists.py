@@ -41,6 +41,17 @@ def by_another_function(items: Items) -> Any:
     return [len(given_on(one)) for one in items]
 
 
+def added(x: int, kept: Items = []) -> int:  # noqa: B006
+    if x > 3:
+        kept += [x]
+    return len(kept)
+
+
+def by_a_sum(items: Items) -> Any:
+    mine: Items = []
+    return added(1), added(5, mine), added(items[0])
+
+
 class Basket:
     def __init__(self, items: Items = []) -> None:  # noqa: B006
         self.items = items
@@ -64,6 +75,7 @@ def of_a_list_in_it(items: Items) -> Any:
 
 CHANGED: dict[Callable[[Items], Any], str] = {
     by_its_text: "the default of kept is changed, which Python keeps from call to call; write kept=None",
+    by_a_sum: "the default of kept is changed",
     by_another_function: "the default of kept is changed",
     by_an_object: "the default of items is changed",
     of_the_file: r"SEEN is changed, which all instances share; make one of its own, list\(SEEN\)",

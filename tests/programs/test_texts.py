@@ -202,7 +202,7 @@ def ordered(given: tuple[str, Any]) -> bool:
     [
         (joined, ["a", "b"], ["a", 1], "int in a list or a sum that becomes a text; allowed: texts"),
         (summed, ("a", "b"), ("a", 1), "int in a list or a sum that becomes a text; allowed: texts"),
-        (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f or e, float by f or e"),
+        (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f, e or g, float by f, e or g"),
         (as_text, 1, [1], "list as a text; allowed: numbers, bools, texts and None"),
         (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to int"),
         (ordered, ("a", "b"), ("a", 1), "str before or behind int; allowed: two texts"),
@@ -242,6 +242,102 @@ def spelled(text: str) -> Any:
         left, right = "no", "pair"
     (c, d), *rest = [text[:2] if len(text) > 1 else "xy", *text]
     return found, last, left, right, c, d, rest, [a + b for a, b in ("xy", (text or "w")[-1:] + "z")]
+
+
+def in_widths(given: tuple[int, int]) -> Any:
+    n, width = given
+    plain = f"{n:>5}|{n:<5}|{n:^6}|{n:=+7}|{n:*>8}|{n:é^9d}|{n:5}|{n: }|{n:-}|{n:{width}d}|{n:<{width}}|"
+    groups = (
+        f"{n:,}|{n:_d}|{n:+,.2f}|{n:>12,}|{n:,.0f}|{n:012d}|{n:<05d}|{n:x}|{n:#X}|{n:08b}|{n:#o}|{n:#010x}|"
+    )
+    floats = f"{n:.2f}|{n:8.3f}|{n:.1%}|{n:>9.1%}|{n:g}|{n:.3G}|{n:.2E}|{n > 2:>3}|{n > 2}"
+    return plain, groups, floats, bin(n), hex(n), oct(n), format(n, "^7"), format(n)
+
+
+def in_digits(x: float) -> Any:
+    found = f"{x:.3}|{x:.1}|{x:.17}|{x:12.4}|{x:g}|{x:.3g}|{x:+.2g}|{x:,}|{x:,.1f}|{x:.1%}|{x:>10}|{x:012.4G}"
+    percent = "%5.1f|%-8.2e|%g|%+.1f|%d|%s|%r|%5s" % (x, x, x, x, 7.9, x, x, x)  # noqa: UP031
+    return found, percent, f"{x:=+11.2f}|{x:*^12}|{x:F}"
+
+
+def cut_and_aligned(text: str) -> Any:
+    n = len(text)
+    others = "{:>6}|{:.2}|{!r:<9}".format(text, text, text), "{1}-{0}-{1:^7}-{{}}".format(n, text)  # noqa: UP032
+    percent = "%s|%5s|%-5s|%.1s|%r|100%%|%03d|%x" % (text, text, text, text, text, n, n)  # noqa: UP031
+    named = "{a:03d} {b}".format(b=text, a=n), "n=%d" % n, format(text, "^9.3s")  # noqa: UP031, UP032
+    return (
+        f"{text:>6}|{text:<6}|{text:^7}|{text:6}|{text:.2}|{text:é>4}|{text!r:>8}|{n!s:>3}",
+        others,
+        percent,
+        named,
+    )
+
+
+FORMATTED: dict[Any, tuple[list[Any], list[Any]]] = {
+    in_widths: (
+        [(3, 4), (-12, 1)],
+        [(0, 0), (1234567, 9), (-98765, 3), (255, 12), (2, 5), (-1, 2), (1000, 1)],
+    ),
+    in_digits: ([1.5, -0.25], [*NUMBERS, 1e22, 123456.0, 99999.5, -1e-7, 100.0, 0.0001, 9.995]),
+    cut_and_aligned: (["ab", "abcdefgh"], ["", "é😀", "it's", "abc", "x" * 30]),
+}
+
+
+@pytest.mark.parametrize("function", FORMATTED, ids=lambda one: one.__name__)
+def test_what_is_formatted_is_as_python_has_it(function: Any) -> None:
+    samples, given = FORMATTED[function]
+    given = [*samples, *given]
+    wanted = [function(one) for one in given]
+    assert _called(_native(function, samples), given) == wanted
+    assert compiled(function, samples, given) == wanted
+
+
+def in_a_width(x: Any) -> str:
+    return f"{x:>4}|{x:,}"
+
+
+def to_digits(x: Any) -> str:
+    return f"{x:.3}"
+
+
+def aligned(x: Any) -> str:
+    return f"{x:>4}"
+
+
+@pytest.mark.parametrize(
+    ("function", "sample", "given"),
+    [(in_a_width, 1, [True, 2.5, "a", None]), (to_digits, 1.5, [3, "abcd"]), (aligned, "ab", [3, None, [1]])],
+)
+def test_what_is_formatted_is_of_a_kind_or_an_error(function: Any, sample: Any, given: list[Any]) -> None:
+    for found, one in zip(_called(_native(function, [sample]), given), given, strict=True):
+        if isinstance(one, int | float) and function is in_a_width:
+            assert found == function(one)
+        else:
+            assert isinstance(found, ProgramError)
+
+
+def numbers_of(text: str) -> Any:
+    found: list[Any] = []
+    try:
+        found.append(int(text))
+    except ValueError as error:
+        found.append(str(error))
+    try:
+        found.append(f"{float(text)}")
+    except ValueError as error:
+        found.append(str(error))
+    return found
+
+
+WRITTEN = ["1_000", "١٢", " +5\n", "1__0", "_1", "1_", "", "-", "1_0.5", "1e5"]
+WRITTEN += ["+nan", "-Infinity", "٣.٥", "1_e5", "it's"]
+
+
+def test_numbers_are_read_as_python_reads_them() -> None:
+    given = [*TEXTS, *WRITTEN]
+    wanted = [numbers_of(one) for one in given]
+    assert _called(_native(numbers_of, TEXTS), given) == wanted
+    assert compiled(numbers_of, TEXTS, given) == wanted
 
 
 LETTERS = [*TEXTS, "ΑΣ ος'Σ", "straße ǅ", "x'y\"z\\\n\t\x00é\u200b😀", "it's", "İi\u0345 ﬁ", "Α.Σ·Α ΣΣ"]

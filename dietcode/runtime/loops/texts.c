@@ -190,19 +190,20 @@ static int64_t write_word(char *target, const char *word, int width, int fills) 
   return filled + length;
 }
 
-/* By a specification `[0][width][.digits][d, f or e]`, which Python has checked to be one. */
+/* By a specification `[0][width][.digits][d, f, e or g]`, which Python has checked to be one. */
 static FailureKind write_formatted(const Value *value, const char *spec, char *target, int64_t *length) {
   int fills = *spec == '0';
   int width = (int)strtol(spec, (char **)&spec, 10), digits = 6;
   if (*spec == '.') digits = (int)strtol(spec + 1, (char **)&spec, 10);
   if (width > 100 || digits > 60 || (value->kind != V_INT && value->kind != V_FLOAT)) return F_KINDS;
-  if (*spec == 'f' || *spec == 'e') {
+  if (*spec == 'f' || *spec == 'e' || *spec == 'g') {
     double number = value->kind == V_INT ? (double)value->i : value->f;
     if (!isfinite(number)) {
       *length = write_word(target, word_of(number), width, fills);
       return FINE;
     }
-    const char *form = *spec == 'f' ? (fills ? "%0*.*f" : "%*.*f") : (fills ? "%0*.*e" : "%*.*e");
+    const char *forms[] = {"%*.*f", "%*.*e", "%*.*g", "%0*.*f", "%0*.*e", "%0*.*g"};
+    const char *form = forms[(*spec == 'f' ? 0 : *spec == 'e' ? 1 : 2) + (fills ? 3 : 0)];
     locale_t before = begin_numbers();
     *length = snprintf(target, MOST_CHARS, form, width, digits, number);
     uselocale(before);

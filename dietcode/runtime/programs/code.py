@@ -122,7 +122,7 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "rounded": (("register", "d"), ("register", "a"), ("register", "b")),
     "apart": (("registers", "list"), ("register", "a")),
 }
-SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfe]"  # of a number as a text
+SPECIFICATION = r"0?[0-9]{0,2}(\.[0-9]{1,2})?[dfeg]"  # of a number as a text
 
 
 @dataclass(frozen=True)
