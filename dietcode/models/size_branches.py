@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ _OTHERWISE = {
     "StrictLessThan": "GreaterThan",
 }
 _MOST = 2**31
+_TRIED = 200  # sizes
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def recorded_branches() -> Iterator[list[SizeBranch]]:
     from torch.fx.experimental.sym_node import SymNode
 
     found: list[SizeBranch] = []
-    own = SymNode.bool_
+    own, whole = SymNode.bool_, SymNode.int_
 
     def bool_(self: Any) -> bool:
         relation, where = self.expr, _asker()
@@ -63,11 +65,21 @@ def recorded_branches() -> Iterator[list[SizeBranch]]:
             found.append(SizeBranch(relation, taken, where))
         return taken
 
-    SymNode.bool_ = here(bool_, own)
+    def int_(self: Any) -> int:
+        """Record a whole number that Python asks for, as ``int(length * 0.5)``: it becomes a constant."""
+        import sympy
+
+        expression, where = self.expr, _asker()
+        number: int = whole(self)
+        if where and expression.free_symbols:
+            found.append(SizeBranch(sympy.Eq(expression, number, evaluate=False), True, where))
+        return number
+
+    SymNode.bool_, SymNode.int_ = here(bool_, own), here(int_, whole)
     try:
         yield found
     finally:
-        SymNode.bool_ = own
+        SymNode.bool_, SymNode.int_ = own, whole
 
 
 def _asker() -> str:
@@ -107,14 +119,15 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
             low, high = whole_bounds(program.range_constraints.get(symbol))
             ranges[name or symbol.name] = (low, _MOST if high is None else high)
     symbols = Symbols({symbol: name or symbol for symbol, name in called.items()}, program.range_constraints)
+    bounds = {one: whole_bounds(program.range_constraints.get(one)) for one in _sizes_of(program)}
     for branch in branches:
         for relation, kind in _parts(branch):
-            said = _undecided(relation, kind, symbols, ranges)
+            said = _undecided(relation, kind, symbols, ranges, bounds)
             if said:
                 raise ModelError(
                     f"torch.export: a branch on {one_line(said, 120)}{at(branch.where)}, of which the "
                     "program has one way and the ranges have both; allowed: torch.cond, code right for "
-                    'both, or ranges that decide it, as Dim("L", min=2) or 4*Dim("h")'
+                    'both, as n // 2 for int(n / 2), or ranges that decide it, as Dim("L", min=2) or 4*Dim("h")'
                 )
 
 
@@ -132,13 +145,44 @@ def _parts(branch: SizeBranch) -> list[tuple[Any, str]]:
     return [(branch.relation, kind if branch.taken else _OTHERWISE.get(kind, kind))]
 
 
-def _undecided(relation: Any, kind: str, symbols: Symbols, ranges: Ranges) -> str:
+def _sizes_of(program: Any) -> set[Any]:
+    """Return PyTorch's symbols of the sizes of inputs."""
+    sizes = [size for _, size in program_sizes(program) if not isinstance(size, int)]
+    return {symbol for size in sizes for symbol in size.node.expr.free_symbols}
+
+
+def _differs(relation: Any, bounds: Mapping[Any, tuple[int, int | None]]) -> bool:
+    """Whether a relation that extents do not have, as of square roots, is true of some sizes alone.
+
+    The ends of ranges and `_TRIED` sizes between them are tried.
+    """
+    own = sorted(relation.free_symbols, key=str)
+    if not set(own) <= bounds.keys():
+        return False  # sizes that follow from values, which are checked
+    rng, found = random.Random(0), set()
+    for number in range(_TRIED + 2):
+        values = {}
+        for symbol in own:
+            low, high = bounds[symbol]
+            high = _MOST if high is None else high
+            values[symbol] = (low, high)[number] if number < 2 else rng.randint(low, high)
+        found.add(bool(relation.subs(values)))
+    return len(found) > 1
+
+
+def _undecided(
+    relation: Any,
+    kind: str,
+    symbols: Symbols,
+    ranges: Ranges,
+    bounds: Mapping[Any, tuple[int, int | None]],
+) -> str:
     """Return a relation in words where sizes of the ranges break it and no check of the program says so."""
     try:
         left, right = (symbols.extent_of(one) for one in relation.args)
         value = simplified(left - right, ranges)
-    except (UnknownSizeError, ValueError):  # as of sizes that follow from values, which are checked
-        return ""
+    except (UnknownSizeError, ValueError):
+        return symbols.text(relation) if _differs(relation, bounds) else ""
     low, high = value.bounds(ranges)
     holds = {
         "Equality": (low, high) == (0, 0),

@@ -105,16 +105,27 @@ def test_a_guard_that_is_no_comparison_of_sizes() -> None:
         imported(program, args_0_0=(2, 9))
 
 
-def test_checks_of_one_size_that_is_another_or_joined() -> None:
-    def checked(x: Any) -> Any:
-        torch._check(x.shape[0] != 3)
-        return x * 2
+WHOLE: list[tuple[str, Callable[..., Any]]] = [
+    ("TruncToInt(0.5*ToFloat(L)) == 4", lambda x: x[:, : int(x.shape[1] * 0.5) + 1]),
+    ("Eq(TruncToInt(FloatPow(ToFloat(L), 0.5)), 3)", lambda x: x * int(x.shape[1] ** 0.5)),
+    ("ToFloat(L)", lambda x: x * 2 if x.shape[1] * 0.3 > 2.5 else x * 3),
+]
 
-    module = FunctionOfSizes(checked).eval()
-    graph, weights = imported(export(module, (torch.randn(4, 3),), dynamic_shapes=(({0: B},),)))
-    assert_same(module, graph, weights, (torch.randn(1, 3),))
-    with pytest.raises(ShapeError, match=r"requires .*3"):
-        run_graph(graph, weights, {"args_0": torch.randn(3, 3).numpy()})
+
+@pytest.mark.parametrize(("said", "function"), WHOLE)
+def test_whole_numbers_of_fractions_of_sizes(said: str, function: Callable[..., Any]) -> None:
+    """Python's own numbers are constants: the example's part of a length was taken for all lengths."""
+    shapes = (({1: L},),)
+    with pytest.raises(ModelError, match=rf"a branch on .*\({HERE}:") as caught:
+        export(FunctionOfSizes(function).eval(), (torch.randn(2, 9),), dynamic_shapes=shapes)
+    assert said in str(caught.value)
+
+
+def test_a_whole_number_that_is_the_same_for_all_sizes() -> None:
+    module = FunctionOfSizes(lambda x: x[:, int(x.shape[1] * 0.01) :] * 2).eval()
+    graph, weights = imported(export(module, (torch.randn(2, 9),), dynamic_shapes=(({1: L},),)))
+    for length in (1, 16):
+        assert_same(module, graph, weights, (torch.randn(2, length),))
 
 
 def test_a_check_of_one_size() -> None:

@@ -49,8 +49,9 @@ def _reciprocal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.clamp_max.default", low=None, high="max")
 @rule("aten.hardtanh.default", low="min_val", high="max_val")
 def _clamp(m: Importer, a: Mapping[str, Any], fake: Any, *, low: str | None, high: str | None) -> Imported:
-    bounds = (None if name is None else m.value(a[name]) for name in (low, high))
-    return clipped(m, m.tensor(a["self"]), *bounds)
+    dtype = dtype_name(fake.dtype)  # of a size, which is a bound, too
+    bounds = (None if name is None else m.cast(m.value(a[name]), dtype) for name in (low, high))
+    return clipped(m, str(m.cast(m.tensor(a["self"]), dtype)), *bounds)
 
 
 @rule("aten.relu6.default")

@@ -143,16 +143,17 @@ def _relation(m: Importer, expression: Any) -> None:
     try:
         condition = condition_of(expression, m.symbols.extent_of)
     except ValueError:
-        if m.symbols.is_refused(expression):
+        is_of_values = any(m.symbols.is_size(one) for one in expression.free_symbols)
+        if m.symbols.is_refused(expression) or not is_of_values:
             return
         text = one_line(m.symbols.text(expression), 100)
         raise GraphError(
             f"a check of {text}; allowed: comparisons of sizes, joined by and, or, not"
         ) from None
     if not condition.value.variables & set(m.graph.sizes):
-        is_range = len(condition.value.variables) < 2 and kind in _BOUNDS and kind != "Equality"
-        if is_range or condition.is_of_ones:
-            return  # which the guard has; or PyTorch's own, for which one element is a case of its own
+        is_range = len(condition.value.variables) < 2 and kind != "Equality"
+        if is_range or condition.is_of_ones or kind not in _BOUNDS:
+            return  # which the guard has; or PyTorch's own, for which equal sizes and 1 are cases of their own
     if kind in _BOUNDS:
         _bounded(m, kind, *(m.symbols.extent_of(one) for one in expression.args))
     else:
