@@ -39,7 +39,7 @@ class Linear(torch.nn.Module):
         bound = {columns: weight}
         if epilogue:
             bound[_BIAS] = weight.new_zeros(self.out_features) if bias is None else bias
-            self.bias = None
+            self.bias = None  # no buffer, which `torch.func.functional_call` would set
         else:
             self.register_buffer(_BIAS, None if bias is None else bias.detach())
         self.op = TorchOp(library, bound)
@@ -60,7 +60,9 @@ class Linear(torch.nn.Module):
         if why is not None:
             raise why
         bias = None if linear.bias is None else linear.bias.detach()
-        return cls(library, linear.weight.detach(), bias).train(linear.training)
+        layer = cls(library, linear.weight.detach(), bias)
+        layer.training = linear.training
+        return layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute [..., in_features] to [..., out_features].

@@ -149,8 +149,15 @@ class TorchOp(CalledInC, torch.nn.Module):
         super().compile(*arguments, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies bind buffers of their own."""
-        return {**self.__dict__, "_eager": None, "_kept": {}}
+        """Copies bind buffers of their own, and find the operator by the library; so does what is pickled."""
+        others = {"_operator", "_overload", "_eager", "_kept"}
+        return {name: value for name, value in self.__dict__.items() if name not in others}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what `__getstate__` returned."""
+        super().__setstate__(state)
+        self._operator = operator_of(self._library)
+        self._overload, self._eager, self._kept = self._operator.overload, None, {}
 
     def extra_repr(self) -> str:
         """Return the operator's name, for PyTorch's own printing."""

@@ -35,7 +35,7 @@ def is_plain_call() -> bool:
 
 def is_in_dual_level() -> bool:
     """Whether tensors may carry tangents, of `torch.autograd.forward_ad`."""
-    return forward_ad._current_level >= 0
+    return bool(forward_ad._current_level >= 0)
 
 
 def refuse_gradients(operator: str, tensors: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -193,6 +194,30 @@ def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_pa
         torch.export.export(tuned, (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows", max=7000)}})
 
 
+@pytest.mark.thorough
+def test_compiled_ahead_of_time_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
+    """By AOTInductor, which finds the operator by its name."""
+    tuned, plain = nets
+    x, package = torch.randn(4, 37), str(tmp_path / "net.pt2")
+    with torch.no_grad():
+        exported = torch.export.export(
+            tuned, (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=1, max=700)}}
+        )
+    torch._inductor.aoti_compile_and_package(exported, package_path=package)
+    torch.save((x, plain(x).detach()), tmp_path / "expected.pt")
+    text = (
+        f"import torch, dietcode; dietcode.load({str(built_of(LONG_ROWS))!r}).torch_op_name()\n"
+        f"x, y = torch.load({str(tmp_path / 'expected.pt')!r})\n"
+        f"run = torch._inductor.aoti_load_package({package!r})\n"
+        "for n in (4, 1):\n"
+        "    assert torch.allclose(run(x[:n]), y[:n], rtol=1e-4, atol=1e-5)\n"
+        "try: run(torch.zeros(701, 37))\n"
+        "except Exception as error: assert 'M: 701; allowed: 1…700' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, timeout=120)
+
+
 def test_gradients_are_refused_and_not_forged(library: Any, nets: tuple[Any, Any]) -> None:
     tuned, _ = nets
     x = torch.randn(3, 37)
@@ -374,6 +399,18 @@ def test_a_converted_constant_is_refused(nets: tuple[Any, Any]) -> None:
             copy.deepcopy(layer).to(dtype)(x)
     assert close(layer.double().float()(x), right)
     assert copy.deepcopy(layer).to("meta")(x.to("meta")).shape == (4, 100)
+
+
+def test_a_layer_is_pickled_with_its_weights(nets: tuple[Any, Any], tmp_path: Path) -> None:
+    """As a worker of a DataLoader gets it that is spawned; and whole models are saved."""
+    tuned, plain = nets
+    x = torch.randn(4, 37)
+    tuned(x)
+    torch.save(tuned, tmp_path / "whole.pt")
+    for other in (pickle.loads(pickle.dumps(tuned)), torch.load(tmp_path / "whole.pt", weights_only=False)):
+        for _ in range(2):
+            assert close(other(x), plain(x))
+        assert torch.compile(other.first, backend="aot_eager")(x).shape == (4, 100)
 
 
 def test_a_checkpoint_and_a_copy(nets: tuple[Any, Any], library: Any) -> None:
