@@ -75,7 +75,7 @@ class LoopEvaluation(ItemEvaluation):
     def _items_in(self, node: ast.expr, value: Any) -> list[Any] | tuple[Any, ...]:
         """Return the items of a value."""
         if isinstance(value, MemberSet):
-            raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(…)")
+            raise self._refuse(node, "goes over a set, in an order that Python does not say; write sorted(s)")
         if isinstance(value, Dictionary | str):
             return list(value)
         if not isinstance(value, list | tuple):

@@ -75,6 +75,8 @@ class ObjectEvaluation(LoopEvaluation):
         if name == "_replace" and hasattr(cls, "_fields") and not args:
             return self._with_fields(node, base, named, lambda: base._replace(**named))
         function = inspect.getattr_static(cls, name, None)
+        if isinstance(function, staticmethod | classmethod):
+            raise self._refuse(node, f"calls {name} of an object; name its class, {cls.__name__}.{name}(…)")
         if not inspect.isfunction(function) or not is_users(function):
             raise self._refuse(node, f"calls {name} of a {cls.__name__}, which has no such method of its own")
         return self._of_class(node, base, function, args, named)

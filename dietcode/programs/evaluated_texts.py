@@ -125,16 +125,18 @@ class TextEvaluation(MethodEvaluation):
 
     def _in_base(self, node: ast.Call, function: Any) -> Any:
         """Return ``bin``, ``oct`` or ``hex`` of a whole number."""
-        if len(node.args) != 1 or node.keywords or kind_of(self._value(node.args[0])) not in ("int", "bool"):
+        value = self._value(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+        if kind_of(value) not in ("int", "bool"):
             raise self._refuse(node, f"{function.__name__} takes a whole number")
-        made = self._source.chains.setdefault(
-            (node, 5), in_base(node, node.args[0], {bin: "b", oct: "o", hex: "x"}[function], True)
-        )
-        self._set_role(node, "written").value = made
-        return self._value(made)
+        name, form = name_of(node, "part 0"), {bin: "b", oct: "o", hex: "x"}[function]
+        read = at(node, ast.Name(name, ast.Load()))
+        made = self._source.chains.setdefault((node, 5), in_base(node, read, form, True))
+        return self._over_variables(node, ((name, node.args[0], value),), made)
 
     def _plain_value(self, node: ast.expr) -> Any:
-        value = self._value(node)
+        return self._plain(node, self._value(node))
+
+    def _plain(self, node: ast.expr, value: Any) -> Any:
         kind = kind_of(value)
         if kind not in (*NUMBERS, "text", "none"):
             advice = "; write .item() of it" if is_tensor(value) else ""
@@ -148,7 +150,7 @@ class TextEvaluation(MethodEvaluation):
         value = self._value(node.args[0])
         if not isinstance(value, BaseException):
             self._set_role(node, "text")
-            return str(self._plain_value(node.args[0]))
+            return str(self._plain(node.args[0], value))
         if len(value.args) != 1 or isinstance(value, KeyError) or not isinstance(value.args[0], str):
             raise self._refuse(
                 node, "str of this exception; allowed: of one that has a text alone, but KeyError"
@@ -164,7 +166,7 @@ class TextEvaluation(MethodEvaluation):
         if isinstance(value, str):
             return self._library(node, ListsCall(letters.quoted, ((node.args[0], value),)))
         self._set_role(node, "text")
-        return str(self._plain_value(node.args[0]))
+        return str(self._plain(node.args[0], value))
 
     def _method_of_text(self, node: ast.Call, base: str, args: list[Any], named: dict[str, Any]) -> Any:
         """Run a method of a text: ``join``, and those of `texts`."""

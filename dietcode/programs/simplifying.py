@@ -128,6 +128,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         return found if begin else found[0]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        if self._stands_for(node.func) is collections.OrderedDict:
+            node.func = at(node, ast.Name("dict", ast.Load()))
         word = node.func.id if isinstance(node.func, ast.Name) else ""
         begun = self._begun(node, word)
         if begun is not None:

@@ -302,3 +302,16 @@ def keys_and_ranges(items: list[int]) -> Any:
 def test_keys_behind_stars_ranges_and_what_one_of_two_sets_has() -> None:
     given = [[3, 1, 2, 1], [5], [4, 4, 0, -1, 7, 2], [99]]
     assert compiled(keys_and_ranges, given[:2], given) == list(map(keys_and_ranges, given))
+
+
+def ordered_keys(items: list[int]) -> Any:
+    first: collections.OrderedDict[int, int] = collections.OrderedDict()
+    for one in items:
+        first[one] = first.pop(one, 0) + 1
+    second = collections.OrderedDict((one, one * 2) for one in items)
+    return list(first.items()), second.popitem(), list(second), len(collections.OrderedDict(second))
+
+
+def test_ordered_dicts_are_dicts() -> None:
+    given = [[3, 1, 2, 1], [5], [4, 4, 0, -1, 4, 2]]
+    assert compiled(ordered_keys, given[:2], given) == list(map(ordered_keys, given))

@@ -105,6 +105,17 @@ def test_texts_of_many_pieces_take_no_more_than_they_have() -> None:
     assert _called(_native(branched, [["a", "b"]]), words) == [branched(one) for one in words]
 
 
+def popped(items: list[int]) -> Any:
+    texts = str(items.pop()), repr(items.pop()), f"{items.pop():>4}", hex(items.pop()), "%d" % items.pop()  # noqa: UP031
+    return texts, format(items.pop(), "+d"), items
+
+
+def test_what_becomes_a_text_is_computed_once() -> None:
+    given = [list(range(8)), [5, -4, 300, 2, 1, 0]]
+    wanted = [popped(list(one)) for one in given]
+    assert compiled(popped, [list(one) for one in given], [list(one) for one in given]) == wanted
+
+
 ALPHABET = "abcdefghijkl"
 
 
