@@ -195,6 +195,7 @@ def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_pa
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # PyTorch, of itself
 def test_compiled_ahead_of_time_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
     """By AOTInductor, which finds the operator by its name."""
     tuned, plain = nets
