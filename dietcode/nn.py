@@ -19,6 +19,7 @@ __all__ = ["Linear", "replace"]
 
 _BIAS = "bias"
 _NUM_OPERANDS = 2
+_READS_WEIGHTS = torch.nn.TransformerEncoderLayer  # in evaluation, where one kernel computes all of it
 
 
 class Linear(torch.nn.Module):
@@ -113,7 +114,8 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
     """Replace each `torch.nn.Linear` that a library was tuned for, in place; the first that fits is taken.
 
     A layer that stands in several places of the model is replaced by one. Layers with hooks or a `forward` of
-    their own are left alone, and so are subclasses and parametrized layers: they compute something else.
+    their own are left alone, and so are subclasses and parametrized layers: they compute something else. So
+    are those of a `torch.nn.TransformerEncoderLayer`, which reads their weights and does not call them.
 
     Parameters
     ----------
@@ -141,7 +143,8 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
 def _linears(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Linear]]:
     """Not subclasses: they may compute something else."""
     for name, module in model.named_modules(remove_duplicate=False):
-        if type(module) is torch.nn.Linear and name:
+        parent = model.get_submodule(name.rpartition(".")[0])
+        if type(module) is torch.nn.Linear and name and not isinstance(parent, _READS_WEIGHTS):
             yield name, module
 
 

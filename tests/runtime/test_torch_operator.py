@@ -195,6 +195,7 @@ def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_pa
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # PyTorch, of itself
 def test_compiled_ahead_of_time_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
     """By AOTInductor, which finds the operator by its name."""
     tuned, plain = nets
@@ -315,6 +316,17 @@ def test_what_a_layer_computes_beside_its_product_is_not_lost(library: Any) -> N
         assert close(layer(x), result)
     with pytest.raises(TensorError, match="long-rows: the layer has hooks, or a forward of its own; remove"):
         dietcode.nn.Linear.from_torch(model[0], library)
+
+
+def test_a_layer_whose_weight_others_read_is_left_alone() -> None:
+    data = spec_data("read", shape_vars={"M": {"min": 1, "max": 9}}, dims={"m": "M", "n": 100, "k": 36})
+    library = dietcode.load(built_of(json.dumps(data)))
+    encoder = torch.nn.TransformerEncoderLayer(36, 4, 100, batch_first=True).eval()
+    model, x = torch.nn.Sequential(encoder, torch.nn.Linear(36, 100)), torch.randn(1, 5, 36)
+    with torch.no_grad():
+        right = model(x)
+        assert dietcode.nn.replace(model, library) == ["1"]
+        assert close(model(x), right)
 
 
 def test_a_layer_in_two_places_is_one(library: Any) -> None:
