@@ -67,7 +67,7 @@ def recorded_branches() -> Iterator[list[SizeBranch]]:
 
     def int_(self: Any) -> int:
         """Record a whole number that Python asks for, as ``int(length * 0.5)``: it becomes a constant."""
-        import sympy
+        from torch.fx.experimental.symbolic_shapes import sympy
 
         expression, where = self.expr, _asker()
         number: int = whole(self)
@@ -127,7 +127,8 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
                 raise ModelError(
                     f"torch.export: a branch on {one_line(said, 120)}{at(branch.where)}, of which the "
                     "program has one way and the ranges have both; allowed: torch.cond, code right for "
-                    'both, as n // 2 for int(n / 2), or ranges that decide it, as Dim("L", min=2) or 4*Dim("h")'
+                    "both, as n // 2 for int(n / 2), or ranges that decide it, as "
+                    'Dim("L", min=2) or 4*Dim("h")'
                 )
 
 

@@ -214,3 +214,16 @@ def test_what_depends_on_a_refused_size_is_not_listed() -> None:
         imported(program)
     problems = str(caught.value).split(": ", 1)[1].split("; ")
     assert len([one for one in problems if HERE in one]) == 2 and "bincount" in problems[0]
+
+
+def test_a_weight_whose_name_pytorch_s_own_module_has() -> None:
+    class Quantizer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("code", torch.randn(5, 4))
+
+        def forward(self, x: Any) -> Any:
+            return torch.instance_norm(x[None] @ self.code.mT, None, None, None, None, True, 0.1, 1e-5, False)
+
+    with pytest.raises(ModelError, match=r"attribute 'code' already exists.*; rename that weight"):
+        imported(exported(Quantizer(), (torch.randn(3, 4),), ({0: L},)))

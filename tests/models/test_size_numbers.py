@@ -23,6 +23,14 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "bounds": lambda x: x.clamp(min=-1.0, max=x.shape[0] / 70),
     "scaled": lambda x: torch.add(x, x, alpha=1.0 / x.shape[0]),
     "swapped": lambda x: torch.rsub(x, x + 1, alpha=1.0 / x.shape[0]),
+    "whole bounds": lambda x: (x * 20).clamp(0, x.shape[0]) + (x * 9).long().clamp(max=x.shape[0] // 9),
+    "bounds of whole numbers": lambda x: (x * 9).long().clamp(0.5, 2.5),
+    "whole scales": lambda x: torch.add(x, x, alpha=x.shape[0]) - torch.rsub(x, x + 1, alpha=x.shape[0]),
+    "base": lambda x: torch.pow(x.shape[0], x),
+    "distance": lambda x: x * abs(x.shape[0] - 30),
+    "rounded": lambda x: (
+        x[: math.ceil(x.shape[0] / 3)] * math.floor(x.shape[0] / 2) * math.trunc(x.shape[0] / 4)
+    ),
     "product": lambda x: torch.addmm(x, x, torch.ones(5, 5), beta=1.0 / x.shape[0], alpha=x.shape[0] / 2),
 }
 

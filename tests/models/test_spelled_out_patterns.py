@@ -47,6 +47,11 @@ def _nearly_gelu(g: Graph, x: str) -> str:
     return g.add("mul", g.add("mul", x, bent), 0.5)
 
 
+def _divided_by_zero(g: Graph, x: str) -> str:
+    endless = g.add("div", x, 0.0)
+    return g.add("mul", g.add("mul", endless, g.add("add", g.add("erf", endless), 1.0)), 0.5)
+
+
 def _guarded_softmax(g: Graph, x: str) -> str:
     p = g.add("softmax", x, axis=1)
     return g.add("where", g.add("not_equal", p, p), 0.0, p)
@@ -70,6 +75,7 @@ def _parts_of_a_product(g: Graph, x: str) -> str:
         (_gelu_of_tanh(True), {"gelu"}),
         (_gelu_of_tanh(False), {"gelu"}),
         (_nearly_gelu, {"div", "erf", "add", "mul"}),
+        (_divided_by_zero, {"div", "erf", "add", "mul"}),
         (_inverse_root, {"square", "add", "rsqrt"}),
         (_guarded_softmax, {"softmax"}),
         (_product_with_a_bias, {"transpose", "linear"}),

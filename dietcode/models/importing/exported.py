@@ -51,7 +51,7 @@ from dietcode.models.importing.size_numbers import import_size_number, is_size_n
 from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.sources import at, source_of
-from dietcode.workload.text import clip
+from dietcode.workload.text import clip, one_line
 
 _IGNORED = (
     "aten._assert_tensor_metadata",
@@ -163,6 +163,11 @@ def _decomposed_step_by_step(program: Any) -> Any:
     # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
     except (AssertionError, RuntimeError):
         return program
+    except KeyError as error:  # of a weight called as what PyTorch's module of a program has, as ``code``
+        said = one_line(str(error), 120)
+        raise ModelError(
+            f"PyTorch cannot take the program apart: {said}; rename that weight in the model"
+        ) from error
     table = _decompositions()
     for _ in range(4):
         calls = {node.target for node in _calls(program)}

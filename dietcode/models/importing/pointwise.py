@@ -111,7 +111,7 @@ def _arithmetic(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped
     first, second = (m.value(one) for one in list(a.values())[:2])
     dtype = dtype_name(fake.dtype)
     first, second = m.cast(first, dtype), m.cast(second, dtype)
-    alpha = m.value(a.get("alpha", 1))
+    alpha = m.cast(m.value(a.get("alpha", 1)), dtype)
     if alpha != 1 and swapped:
         first = m.add("mul", first, alpha)
     elif alpha != 1:
@@ -186,7 +186,8 @@ def _pow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.pow.Scalar")
 def _power_of_number(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("pow", m.value(a["self"]), m.cast(m.tensor(a["exponent"]), dtype_name(fake.dtype)))
+    dtype = dtype_name(fake.dtype)
+    return m.add("pow", m.cast(m.value(a["self"]), dtype), m.cast(m.tensor(a["exponent"]), dtype))
 
 
 def _comparison(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped: bool) -> Imported:

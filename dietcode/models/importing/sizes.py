@@ -153,7 +153,7 @@ def _relation(m: Importer, expression: Any) -> None:
     if not condition.value.variables & set(m.graph.sizes):
         is_range = len(condition.value.variables) < 2 and kind != "Equality"
         if is_range or condition.is_of_ones or kind not in _BOUNDS:
-            return  # which the guard has; or PyTorch's own, for which equal sizes and 1 are cases of their own
+            return  # which the guard has; or PyTorch's own, for which 1 and equal sizes are special
     if kind in _BOUNDS:
         _bounded(m, kind, *(m.symbols.extent_of(one) for one in expression.args))
     else:

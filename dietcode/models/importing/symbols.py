@@ -21,6 +21,7 @@ _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {
     "Min": smaller,
     "Max": larger,
 }
+_ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt")
 _MAX_DENOMINATOR, _MAX_NUMERATOR = 1 << 10, 1 << 20
 
 
@@ -114,13 +115,33 @@ class Symbols:
             return floor_divide(self._of(numerator), self._of(denominator))
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
-        if kind in ("TruncToInt", "FloorToInt", "CeilToInt") and _is_quotient(expression.args[0]):
-            return self._quotient(expression, kind)
-        if kind in ("TruncToInt", "FloorToInt"):
-            return self._part(expression)
+        if kind in _ROUNDED:
+            return self._whole(expression, kind)
+        if kind == "Abs":
+            size = self._of(expression.args[0])
+            return larger(size, size * -1)
         if kind not in _FUNCTIONS:
             raise UnknownSizeError(str(expression))
         return reduce(_FUNCTIONS[kind], [self._of(one) for one in expression.args])
+
+    def _whole(self, expression: Any, kind: str) -> Extent:
+        """Return what is rounded to a whole number."""
+        if type(expression.args[0]).__name__ == "IntTrueDiv":
+            return self._rounded(expression, kind)
+        if _is_quotient(expression.args[0]):
+            return self._quotient(expression, kind)
+        if kind == "CeilToInt":
+            raise UnknownSizeError(str(expression))
+        return self._part(expression)
+
+    def _rounded(self, expression: Any, kind: str) -> Extent:
+        """Return the rounded quotient of a size by a number, as ``math.ceil(x.shape[1] / 2)``."""
+        size, divisor = expression.args[0].args
+        is_known = divisor.is_Integer and int(divisor) > 0 and (kind != "TruncToInt" or size.is_nonnegative)
+        if not is_known:
+            raise UnknownSizeError(str(expression))
+        number = int(divisor)
+        return floor_divide(self._of(size) + (number - 1 if kind == "CeilToInt" else 0), Extent.of(number))
 
     def _quotient(self, expression: Any, kind: str) -> Extent:
         """Return the rounded quotient of a size by a whole number, as arange computes its own extent."""

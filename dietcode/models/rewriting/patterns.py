@@ -27,7 +27,7 @@ def scaled(r: Rewriter, value: Value) -> tuple[Value, float]:
         if (
             node is None
             or pair is None
-            or (node.operator == "div" and not isinstance(node.operands[1], int | float))
+            or (node.operator == "div" and (not isinstance(node.operands[1], int | float) or not pair[0]))
         ):
             return value, factor
         factor = factor * pair[0] if node.operator == "mul" else factor / pair[0]
