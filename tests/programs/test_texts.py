@@ -344,6 +344,7 @@ WRITTEN = ["1_000", "١٢", " +5\n", "1__0", "_1", "1_", "", "-", "1_0.5", "1e5"
 WRITTEN += ["+nan", "-Infinity", "٣.٥", "1_e5", "it's"]
 
 
+@pytest.mark.thorough
 def test_numbers_are_read_as_python_reads_them() -> None:
     given = [*TEXTS, *WRITTEN]
     wanted = [numbers_of(one) for one in given]
@@ -354,6 +355,7 @@ def test_numbers_are_read_as_python_reads_them() -> None:
 LETTERS = [*TEXTS, "ΑΣ ος'Σ", "straße ǅ", "x'y\"z\\\n\t\x00é\u200b😀", "it's", "İi\u0345 ﬁ", "Α.Σ·Α ΣΣ"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", [letters_of, trimmed, spelled])
 def test_letters_are_as_python_has_them(function: Any) -> None:
     wanted = [function(one) for one in LETTERS]
