@@ -3,6 +3,9 @@
     dietcode compile examples/recursion/tree_lstm.py:model -o build/benchmarks/tree-lstm
     python -m benchmarks.recursion tree-lstm=build/benchmarks/tree-lstm … [--batches 1,10,64] [--threads 2]
 
+Batches of 64 perfect trees have more nodes than a recursion takes by default: ``--max-nodes 16384`` when
+tree_fc is compiled.
+
 Calls take turns, and the medians of the rounds count. Structures are put into the order of their levels once,
 on all sides but DyNet's, which has its own way; what that takes is reported beside. DyNet computes on one
 thread; `pip install DyNet38==2.2`, and without it it is left out. Beside each row the FMA peak of the threads
