@@ -22,6 +22,32 @@ _NUMBERS = {"cpu family": "family", "model": "model"}
 T = TypeVar("T")
 
 
+def between_marks(text: str, command: str, parts: Sequence[str], page: Path) -> str:
+    """Return a page's text with other parts between the marks of a command.
+
+    Parameters
+    ----------
+    text : str
+    command : str
+        As ``benchmarks.headline``.
+    parts : sequence of str
+        Tables and paragraphs.
+    page : Path
+        Which page it is, for the error.
+
+    Raises
+    ------
+    SystemExit
+        It has no marks, or more than one pair.
+    """
+    begin, end = f"<!-- {command} -->", f"<!-- end of {command} -->"
+    told = "\n\n".join([begin, *parts, end])
+    new, count = re.subn(f"{begin}.*?{end}", lambda _: told, text, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"{page}: given {count} pairs of {begin} and {end}; allowed: 1")
+    return new
+
+
 def facts() -> dict[str, Any]:
     """Device, commit, versions, threads and date."""
     commit = _git("describe", "--always") or None

@@ -12,13 +12,12 @@ record does not call held out. What was drawn for a prediction and never measure
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from benchmarks.cpu import WORKLOADS
 from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import write_index
-from benchmarks.facts import RESULTS, ROOT, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 from benchmarks.headline_tables import (
     Row,
     ablation,
@@ -34,7 +33,6 @@ from benchmarks.headline_tables import (
 
 README = ROOT / "README.md"
 README_DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
-_BEGIN, _END = "<!-- benchmarks.headline -->", "<!-- end of benchmarks.headline -->"
 _KINDS = ("cpu", "prediction", "single", "oracle", "ablation", "per-shape", "per-shape-curve")
 _SINGLE = ("sources", "company")  # of which a device has one file
 _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
@@ -179,12 +177,7 @@ def with_table(text: str) -> str:
     folder = RESULTS / README_DEVICE
     speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
     parts = [speed_table(speeds), "Predictions there:", gap_table(gaps), *notes([*speeds, *gaps])]
-    new, count = re.subn(
-        f"{_BEGIN}.*?{_END}", lambda _: "\n\n".join([_BEGIN, *parts, _END]), text, flags=re.DOTALL
-    )
-    if count != 1:
-        raise SystemExit(f"{README}: given {count} pairs of {_BEGIN} and {_END}; allowed: 1")
-    return new
+    return between_marks(text, "benchmarks.headline", parts, README)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,10 @@ Of the devices that measured programs it takes `DEVICE`. What something disturbe
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.facts import RESULTS, ROOT, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 from benchmarks.program_counts import ENTRIES, WITHOUT
 
 _NAMES = {
@@ -51,7 +50,6 @@ _MISSING = (
 DEVICE = "amd-epyc-family-25-model-17-2-cores"
 COUNTED = "amd-epyc-family-25-model-17-2-cores"  # where counts were made; they are the same on all devices
 EVIDENCE, PAGE = ROOT / "docs" / "programs-evidence.md", ROOT / "docs" / "programs.md"
-_BEGIN, _END = "<!-- benchmarks.program_page -->", "<!-- end of benchmarks.program_page -->"
 Row = dict[str, Any]
 
 
@@ -78,11 +76,8 @@ def with_table(text: str) -> str:
         It has no marks.
     """
     heads = "program|instances|ours, ms|in kernels|runs of blocks|eager, one by one|by hand|DyNet|a recursion"
-    told = "\n\n".join([_BEGIN, _table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip(), _END])
-    new, count = re.subn(f"{_BEGIN}.*?{_END}", lambda _: told, text, flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{PAGE}: given {count} pairs of {_BEGIN} and {_END}; allowed: 1")
-    return new
+    table = _table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip()
+    return between_marks(text, "benchmarks.program_page", [table], PAGE)
 
 
 def _ms(value: float) -> str:

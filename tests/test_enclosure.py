@@ -140,9 +140,8 @@ def test_nothing_outlives_what_started_it(who: str, how: str, what: str, killed:
             while not wrote(trace):
                 assert time.monotonic() < until and worker.poll() is None
                 time.sleep(0.01)
-            {"worker": psutil.Process(worker.pid), "keeper": keeper, "child": keeper.children()[0]}[
-                killed
-            ].kill()
+            child = keeper.children()[0]
+            {"worker": psutil.Process(worker.pid), "keeper": keeper, "child": child}[killed].kill()
             size, until = -1, time.monotonic() + 10
             while wrote(trace) != size:
                 assert time.monotonic() < until, "it goes on"

@@ -100,7 +100,7 @@ def test_libraries_in_turns_are_read_again_and_marked(monkeypatch: pytest.Monkey
     machine, order = SlowMachine(), []
     monkeypatch.setattr(stand, "machine_of", lambda *_, **__: machine)
     own = Stand.__new__(Stand)
-    own.target = SimpleNamespace(num_cores=1)  # type: ignore[assignment]
+    monkeypatch.setattr(own, "target", SimpleNamespace(num_cores=1), raising=False)
 
     def read(path: str | None, binding: dict[str, int]) -> float:
         order.append(path)

@@ -174,6 +174,19 @@ def test_compiled_for_all_shapes_at_once(nets: tuple[Any, Any]) -> None:
         assert close(tuned(x), plain(x))
 
 
+def run_by_another_process(run: str, x: Any, expected: Any, folder: Path, more: str = "") -> None:
+    """Compare what an expression gives there, which is called with all rows and with one; then run more."""
+    torch.save((x, expected.detach()), folder / "expected.pt")
+    text = (
+        f"import torch, dietcode; dietcode.load({str(built_of(LONG_ROWS))!r}).torch_op_name()\n"
+        f"x, y = torch.load({str(folder / 'expected.pt')!r})\n"
+        f"run = {run}\n"
+        "for n in (4, 1):\n"
+        "    assert torch.allclose(run(x[:n]), y[:n], rtol=1e-4, atol=1e-5)\n"
+    )
+    subprocess.run([sys.executable, "-c", text + more], cwd=ROOT, check=True, timeout=120)
+
+
 @pytest.mark.thorough
 def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
     tuned, plain = nets
@@ -181,15 +194,8 @@ def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_pa
     x = torch.randn(4, 37)
     exported = torch.export.export(tuned, (x,), dynamic_shapes={"x": {0: rows}})
     torch.export.save(exported, tmp_path / "net.pt2")
-    torch.save((x, plain(x).detach()), tmp_path / "expected.pt")
-    text = (
-        f"import torch, dietcode; dietcode.load({str(built_of(LONG_ROWS))!r}).torch_op_name()\n"
-        f"x, y = torch.load({str(tmp_path / 'expected.pt')!r})\n"
-        f"run = torch.export.load({str(tmp_path / 'net.pt2')!r}).module()\n"
-        "assert torch.allclose(run(x), y, rtol=1e-4, atol=1e-5)\n"
-        "assert torch.allclose(run(x[:1]), y[:1], rtol=1e-4, atol=1e-5)\n"
-    )
-    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, timeout=120)
+    run = f"torch.export.load({str(tmp_path / 'net.pt2')!r}).module()"
+    run_by_another_process(run, x, plain(x), tmp_path)
     with pytest.raises(Exception, match=r"(?s)Constraints violated.*700"):
         torch.export.export(tuned, (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows", max=7000)}})
 
@@ -205,18 +211,13 @@ def test_compiled_ahead_of_time_and_run_by_another_process(nets: tuple[Any, Any]
             tuned, (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=1, max=700)}}
         )
     torch._inductor.aoti_compile_and_package(exported, package_path=package)
-    torch.save((x, plain(x).detach()), tmp_path / "expected.pt")
-    text = (
-        f"import torch, dietcode; dietcode.load({str(built_of(LONG_ROWS))!r}).torch_op_name()\n"
-        f"x, y = torch.load({str(tmp_path / 'expected.pt')!r})\n"
-        f"run = torch._inductor.aoti_load_package({package!r})\n"
-        "for n in (4, 1):\n"
-        "    assert torch.allclose(run(x[:n]), y[:n], rtol=1e-4, atol=1e-5)\n"
+    refused = (
         "try: run(torch.zeros(701, 37))\n"
         "except Exception as error: assert 'M: 701; allowed: 1…700' in str(error)\n"
         "else: raise AssertionError\n"
     )
-    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, timeout=120)
+    run = f"torch._inductor.aoti_load_package({package!r})"
+    run_by_another_process(run, x, plain(x), tmp_path, refused)
 
 
 def test_gradients_are_refused_and_not_forged(library: Any, nets: tuple[Any, Any]) -> None:

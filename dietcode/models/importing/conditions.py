@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, Ranges, floor_divide, larger, parse_extent, remainder, smaller
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger, parse_extent, remainder, smaller
 from dietcode.workload.text import one_line
 
 SIGNS = {
@@ -47,10 +47,6 @@ class Condition:
 
     value: Extent
     is_of_ones: bool
-
-    def holds(self, ranges: Ranges) -> bool:
-        """Return whether it holds for all sizes of ranges."""
-        return self.value.bounds(ranges)[0] >= 1
 
 
 def compared(kind: str, left: Extent, right: Extent) -> Condition:

@@ -13,10 +13,8 @@ Copy: TypeAlias = Callable[[Array, Array], None]  # of a source, second, into an
 
 LARGE_BYTES = 1 << 16  # from which a native copy pays
 _MOST_AXES = 16  # that it takes
-_FEW, _MANY = (
-    4,
-    4096,
-)  # positions of an axis, and elements of a value, from which a copy for each position pays
+_FEW = 4  # positions of an axis, up to which a copy for each of them pays
+_MANY = 4096  # elements of a value, from which it does
 
 
 def copy_array(out: Array, source: Array) -> None:

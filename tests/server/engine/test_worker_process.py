@@ -118,7 +118,7 @@ def test_errors_say_no_folder_of_the_server_and_stay_readable(
 
     monkeypatch.setattr(Path, "home", classmethod(expanded))
     monkeypatch.setenv("DIETCODE_CACHE", "/var/cache/dc")
-    text = "2 / 3 GFLOP/s: /srv/dc/work/a, /var/cache/dc/b, /users/alice/c and /users/al/d: none in /srv/dc."
-    said = without_paths(text, Path("/srv/dc/work"))
+    text = "2 / 3 GFLOP/s: /srv/dc/jobs/a, /var/cache/dc/b, /users/alice/c and /users/al/d: none in /srv/dc."
+    said = without_paths(text, Path("/srv/dc/jobs"))
     own = "~" if home == "/users/al" else "/users/al"
-    assert said == f"2 / 3 GFLOP/s: DATA_DIR/work/a, CACHE/b, /users/alice/c and {own}/d: none in DATA_DIR."
+    assert said == f"2 / 3 GFLOP/s: DATA_DIR/jobs/a, CACHE/b, /users/alice/c and {own}/d: none in DATA_DIR."
