@@ -99,8 +99,8 @@ class Served:
     def tune(self, *specs: dict[str, Any]) -> None:
         """Have libraries made for some specs, each with several micro-kernels.
 
-        What is chosen goes by what was measured: where one micro-kernel is the best for all, that spec is
-        measured once more.
+        What is chosen goes by what was measured: where one micro-kernel is the best for all, that version is
+        yanked and the spec measured once more, so that a name has one version that is offered.
         """
         jobs = [self.submit(spec) for spec in specs]
         for spec, submitted in zip(specs, jobs, strict=True):
@@ -108,6 +108,8 @@ class Served:
             for _ in range(_AGAIN):
                 if self.has_several(job):
                     break
+                assert job.library is not None
+                self.client.yank(job.library.name, job.library.version)
                 job = self.reach(self.submit(spec, force=True))
             assert self.has_several(job), (
                 f"{spec['name']}: one micro-kernel is the best for all, time and again"
