@@ -56,8 +56,22 @@ def tried_structure(samples: Samples | None, num_children: int, max_nodes: int) 
     else:
         one, count = _example(num_children, min(_EXAMPLE_NODES, max_nodes)), _EXAMPLES
     most = min(_MOST_NODES, max_nodes)
-    count = max(1, min(count, most // len(one)))
-    return [[k * len(one) + child for child in row] for k in range(count) for row in one]
+    return repeated(one, max(1, min(count, most // len(one))))
+
+
+def timed_structures(samples: Samples | None, num_children: int, max_nodes: int) -> list[Children]:
+    """Return what schedules are timed on: what they are tried on, and without samples a large call too.
+
+    A large call has as many of these trees as there may be, or 4096 nodes.
+    """
+    own = tried_structure(samples, num_children, max_nodes)
+    count = min(_MOST_NODES, max_nodes) // len(own)
+    return [own] if samples is not None or count < 2 else [own, repeated(own, count)]
+
+
+def repeated(children: Children, count: int) -> Children:
+    """Return a structure several times, as one."""
+    return [[k * len(children) + child for child in row] for k in range(count) for row in children]
 
 
 def _example(num_children: int, num_nodes: int) -> Children:

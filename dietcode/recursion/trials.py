@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 
 from dietcode.graph.recursive_model import RecursiveModel
-from dietcode.measure.turns import interleave
+from dietcode.measure.turns import Timings, interleave
 from dietcode.models.planning import ModelPlan
 from dietcode.recursion.passes import ALL, Passes
 from dietcode.recursion.planning import plan_recursion, schedules_of
-from dietcode.recursion.schedules import USUAL, Children, RecursionSchedule, tried_structure
+from dietcode.recursion.schedules import USUAL, Children, RecursionSchedule, timed_structures
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.recursion.loading import load_recursion
 from dietcode.runtime.recursion.structure import Structure
@@ -85,6 +86,8 @@ def plan_by_counts(plans: Sequence[ModelPlan]) -> ModelPlan:
 def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Sequence[Path]) -> ModelPlan:
     """Return the plan whose bundle takes the least time for a call; its facts have all seconds.
 
+    Seconds are of a call over samples; without samples the geometric mean over a small and a large call.
+
     ``schedules_disturbed`` is among them where something else ran beside the readings, repeated ones too.
 
     Parameters
@@ -99,17 +102,21 @@ def fastest_plan(model: RecursiveModel, plans: Sequence[ModelPlan], folders: Seq
     LibraryError, TargetError
         A bundle does not run here.
     """
-    structure = _structure_of(tried_structure(model.samples, model.cells.children, model.max_nodes))
     loaded = [load_recursion(folder, LoadOptions()) for folder in folders]
-    x = loaded[0].random_inputs(structure)
     given = plans[0].facts["schedules"]
-    calls = {row["schedule"]: partial(one, structure, x) for row, one in zip(given, loaded, strict=True)}
-    timings = interleave(calls, _ROUNDS)
-    rows = [row | {"secs": round(timings[row["schedule"]], 9)} for row in given]
-    found = _with_schedules(plans[int(np.argmin([row["secs"] for row in rows]))], rows)
-    if timings.disturbed is None:
-        return found
-    return replace(found, facts=found.facts | {"schedules_disturbed": timings.disturbed})
+    found: list[Timings] = []
+    for children in timed_structures(model.samples, model.cells.children, model.max_nodes):
+        structure = _structure_of(children)
+        x = loaded[0].random_inputs(structure)
+        calls = {row["schedule"]: partial(one, structure, x) for row, one in zip(given, loaded, strict=True)}
+        found.append(interleave(calls, _ROUNDS))
+    means = {name: geometric_mean([one[name] for one in found]) for name in found[0]}
+    rows = [row | {"secs": round(means[row["schedule"]], 9)} for row in given]
+    plan = _with_schedules(plans[int(np.argmin([row["secs"] for row in rows]))], rows)
+    disturbed = next((one.disturbed for one in found if one.disturbed is not None), None)
+    if disturbed is None:
+        return plan
+    return replace(plan, facts=plan.facts | {"schedules_disturbed": disturbed})
 
 
 def _with_schedules(plan: ModelPlan, rows: Sequence[Mapping[str, Any]]) -> ModelPlan:
