@@ -18,6 +18,7 @@ from dietcode.workload.text import clip, one_line
 
 Type = tuple[str, tuple[int, ...]]
 Bucket = tuple[int, int, int, int]
+NUMBER: Type = ("int32", ())
 MAX_ROWS = 1 << 20
 MAX_BLOCKS, MAX_OPERANDS, MAX_PHASE = 256, 32, 100
 _TABLE_ELEMENTS = 1 << 28
@@ -27,7 +28,56 @@ _IDS = ("int32", "int64")
 _FORM = ("types", "records", "names", "constants", "lookups", "tensors", "functions", "entry")
 _FUNCTION_FIELDS = ("name", "file", "parameters", "registers", "code", "lines")
 _FIELDS = ("name", "form", "blocks", "num_samples", "max_rows", "shown")
-_BLOCK_FIELDS = ("graph", "operands", "results", "is_made", "phase", "buckets", "together")
+_BLOCK_FIELDS = ("graph", "operands", "results", "is_made", "phase", "buckets", "together", "lowest")
+_LOWEST_FIELDS = ("sources", "rows", "rest")
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where an operand comes from that a block computes of a whole number alone.
+
+    Attributes
+    ----------
+    block, result : int
+        Which result of which block.
+    leader : int
+        The first operand of the same call of that block.
+    """
+
+    block: int
+    result: int
+    leader: int
+
+    def to_json(self) -> list[int]:
+        """Return plain data."""
+        return [self.block, self.result, self.leader]
+
+
+@dataclass(frozen=True)
+class Lowest:
+    """The calls of a block whose computed operands are all of whole numbers alone: most often of leaves.
+
+    Attributes
+    ----------
+    sources : tuple of RowSource or None
+        Of each operand; None where it comes with the instance, or is a constant.
+    rows : dict of int to int
+        How often so many of these calls were noted between two decisions.
+    rest : dict of int to int
+        How often a bucket had so many other calls.
+    """
+
+    sources: tuple[RowSource | None, ...]
+    rows: dict[int, int]
+    rest: dict[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "sources": [one and one.to_json() for one in self.sources],
+            "rows": {str(rows): count for rows, count in self.rows.items()},
+            "rest": {str(rows): count for rows, count in self.rest.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -46,6 +96,8 @@ class BlockModel:
         After those of the blocks that it reads and that do not read it.
     buckets, together : dict of int to int
         How often a bucket had so many rows; how often so many were noted between two decisions.
+    lowest : Lowest or None
+        Which of its calls read rows of tables; None where none do.
     """
 
     graph: Graph
@@ -55,10 +107,16 @@ class BlockModel:
     phase: int
     buckets: dict[int, int]
     together: dict[int, int]
+    lowest: Lowest | None = None
+
+    @property
+    def is_of_number(self) -> bool:
+        """Whether it takes one whole number and nothing else."""
+        return self.operands == (NUMBER,)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `read_block`."""
-        return {
+        found: dict[str, Any] = {
             "graph": self.graph.to_json(),
             "operands": [[dtype, list(shape)] for dtype, shape in self.operands],
             "results": [[dtype, list(shape)] for dtype, shape in self.results],
@@ -67,6 +125,9 @@ class BlockModel:
             "buckets": {str(rows): count for rows, count in self.buckets.items()},
             "together": {str(rows): count for rows, count in self.together.items()},
         }
+        if self.lowest is not None:
+            found["lowest"] = self.lowest.to_json()
+        return found
 
 
 @dataclass(frozen=True)
@@ -148,6 +209,7 @@ def read_program_model(data: Any) -> ProgramModel:
         _shown(fields.get("shown", []), len(blocks)),
     )
     _check_weights(found)
+    _check_sources(found)
     return found
 
 
@@ -213,8 +275,57 @@ def _block(data: Any, field: str) -> BlockModel:
     if len(made) != len(operands) or any(type(one) is not bool for one in made):
         raise ModelError(f"{field}.is_made: given {clip(made)}; allowed: true or false for each operand")
     phase = read_whole(own.get("phase"), f"{field}.phase", 0, MAX_PHASE)
-    counts = (read_histogram(own.get(key), f"{field}.{key}") for key in ("buckets", "together"))
-    return BlockModel(graph, operands, results, tuple(made), phase, *counts)
+    buckets, together = (read_histogram(own.get(key), f"{field}.{key}") for key in ("buckets", "together"))
+    given = own.get("lowest")
+    lowest = None if given is None else _lowest(given, f"{field}.lowest", len(operands))
+    return BlockModel(graph, operands, results, tuple(made), phase, buckets, together, lowest)
+
+
+def _lowest(data: Any, field: str, num_operands: int) -> Lowest:
+    own = read_mapping(data, field, _LOWEST_FIELDS)
+    given = read_list(own.get("sources"), f"{field}.sources", MAX_OPERANDS)
+    sources: list[RowSource | None] = []
+    for at, one in enumerate(given):
+        if one is None:
+            sources.append(None)
+            continue
+        numbers = read_list(one, f"{field}.sources.{at}", 3)
+        if len(numbers) != 3:
+            raise ModelError(f"{field}.sources.{at}: given {clip(one)}; allowed: [block, result, leader]")
+        limits = (MAX_BLOCKS, MAX_OPERANDS, at)
+        block, result, leader = (
+            read_whole(number, f"{field}.sources.{at}", 0, most)
+            for number, most in zip(numbers, limits, strict=True)
+        )
+        sources.append(RowSource(block, result, leader))
+    if len(sources) != num_operands or not any(sources):
+        raise ModelError(f"{field}.sources: given {clip(given)}; allowed: one for each operand, or null")
+    rows, rest = (read_histogram(own.get(key), f"{field}.{key}") for key in ("rows", "rest"))
+    return Lowest(tuple(sources), rows, rest)
+
+
+def _check_sources(model: ProgramModel) -> None:
+    """Refuse sources that are no results of blocks of one whole number, or of another type."""
+    for number, block in enumerate(model.blocks):
+        if block.lowest is None:
+            continue
+        for at, one in enumerate(block.lowest.sources):
+            if one is None:
+                continue
+            leader = block.lowest.sources[one.leader]
+            known = model.blocks[one.block] if one.block < len(model.blocks) else None
+            if (
+                known is None
+                or not known.is_of_number
+                or known.results[one.result : one.result + 1] != (block.operands[at],)
+                or leader is None
+                or (leader.block, leader.leader) != (one.block, one.leader)
+            ):
+                field = f"blocks.{number}.lowest.sources.{at}"
+                raise ModelError(
+                    f"{field}: given {one.block}, {one.result}, {one.leader}; allowed: a result of this type "
+                    "of a block that takes one whole number, and the first operand of the same call"
+                )
 
 
 def _check_types(field: str, types: Sequence[TensorType], wanted: Sequence[Type]) -> None:

@@ -7,17 +7,21 @@ fiber waits or has finished, bucket by bucket.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
 from dietcode.errors import DietCodeError
+from dietcode.graph.program_model import RowSource
 from dietcode.programs.plain_operators import BINARY, UNARY
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.instances import parsed
 from dietcode.runtime.programs.results import DICT_RECORD
 
+Sources = tuple[RowSource | None, ...]
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
 
@@ -53,12 +57,15 @@ class NotedBlock:
     operands : list
         Tensors, numbers, and `Row` of other nodes.
     results : list or None
+    sources : tuple of RowSource or None, optional
+        Where its operands come from, if all that blocks compute are of whole numbers, noted as this one is.
     """
 
     block: int
     key: int
     operands: list[Any]
     results: list[Any] | None = None
+    sources: Sources | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,10 @@ class FormRun:
         The nodes of each block between two decisions.
     edges : set of (int, int)
         Which block read which other block's results: (reader, read).
+    of_number : set of int
+        The blocks that take one whole number and nothing else.
+    sources : list of Counter
+        Of each bucket, how many of its rows had which sources; None for those that had none.
     """
 
     form: Mapping[str, Any]
@@ -122,6 +133,8 @@ class FormRun:
     buckets: list[tuple[int, int, int, int]] = field(default_factory=list)
     flushes: list[dict[int, int]] = field(default_factory=list)
     edges: set[tuple[int, int]] = field(default_factory=set)
+    of_number: AbstractSet[int] = frozenset()
+    sources: list[Counter[Sources | None]] = field(default_factory=list)
     _nodes: list[NotedBlock] = field(default_factory=list)
     _fibers: list[_Fiber] = field(default_factory=list)
 
@@ -167,6 +180,7 @@ class FormRun:
             for one, results in zip(bucket, self.compute(block, rows), strict=True):
                 one.results = results
             self.buckets.append((len(self.flushes) - 1, key, block, len(bucket)))
+            self.sources.append(Counter(one.sources for one in bucket))
 
     def _note(self, block: int, operands: list[Any]) -> NotedBlock:
         key = self.phases[block] * PHASE
@@ -174,9 +188,23 @@ class FormRun:
             if isinstance(one, Row):
                 self.edges.add((block, one.node.block))
                 key = max(key, one.node.key + 1)
-        node = NotedBlock(block, max(key, 1), operands)
+        node = NotedBlock(block, max(key, 1), operands, sources=self._sources(operands))
         self._nodes.append(node)
         return node
+
+    def _sources(self, operands: Sequence[Any]) -> Sources | None:
+        """Return where the computed operands come from; None where one is not of a whole number alone."""
+        leaders: dict[int, int] = {}
+        found: list[RowSource | None] = []
+        for at, one in enumerate(operands):
+            if not isinstance(one, Row):
+                found.append(None)
+                continue
+            if one.node.block not in self.of_number or one.node.results is not None:
+                return None
+            leader = leaders.setdefault(id(one.node), at)
+            found.append(RowSource(one.node.block, one.number, leader))
+        return tuple(found) if leaders else None
 
     # ---- Fibers ----
 

@@ -74,9 +74,9 @@ def record(
     many = len(formed.blocks)
     phases = phases_of(found.edges, many) if optimisations.phases else [0] * many
     blocks = tuple(
-        BlockModel(one.graph, one.operands, one.results, tuple(one.is_made), phase, buckets, together)
-        for one, phase, buckets, together in zip(
-            formed.blocks, phases, found.buckets, found.together, strict=True
+        BlockModel(one.graph, one.operands, one.results, tuple(one.is_made), phase, buckets, together, lowest)
+        for one, phase, buckets, together, lowest in zip(
+            formed.blocks, phases, found.buckets, found.together, found.lowest, strict=True
         )
     )
     rows = rows_of_tables(blocks)

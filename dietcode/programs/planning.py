@@ -12,12 +12,13 @@ from dietcode.errors import ModelError
 from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
-from dietcode.graph.program_model import BlockModel, ProgramModel
+from dietcode.graph.program_model import NUMBER, BlockModel, ProgramModel, RowSource
 from dietcode.graph.samples import by_cost, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.planning import ModelPlan, planned_parts
 from dietcode.programs.block_runs import FIRST
+from dietcode.programs.lowest import LOWEST, lowest_block
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.hoisting import given, hoisted_values, only
@@ -45,6 +46,8 @@ class BatchedBlock:
     counts : dict of int to int
         How often a bucket had so many rows.
     max_batch : int
+    lowest_of : LowestOf, optional
+        No instruction names it: it takes over calls of another one.
     """
 
     name: str
@@ -54,6 +57,27 @@ class BatchedBlock:
     phase: int
     counts: dict[int, int]
     max_batch: int
+    lowest_of: LowestOf | None = None
+
+
+@dataclass(frozen=True)
+class LowestOf:
+    """Which calls a block takes over.
+
+    Attributes
+    ----------
+    block : int
+        Whose calls.
+    sources : tuple of RowSource or None
+        What its operands have to be.
+    """
+
+    block: int
+    sources: tuple[RowSource | None, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"block": self.block, "sources": [one and one.to_json() for one in self.sources]}
 
 
 @dataclass(frozen=True)
@@ -118,7 +142,57 @@ def row_blocks(
     """Return the blocks of rows, and for each block of the model which of them it is, or which two."""
     blocks: list[BatchedBlock] = []
     splits = [_rows_of(model, number, one, blocks, optimisations) for number, one in enumerate(model.blocks)]
+    if optimisations.tables:
+        for one, split in zip(model.blocks, splits, strict=True):
+            _add_lowest(one, split, splits, blocks, optimisations)
     return blocks, splits
+
+
+def _add_lowest(
+    block: BlockModel,
+    split: Split | int,
+    splits: Sequence[Split | int],
+    blocks: list[BatchedBlock],
+    optimisations: Optimisations,
+) -> None:
+    """Add the block that takes over the calls whose operands are rows of tables, where it saves products."""
+    if block.lowest is None:
+        return
+    number = split if isinstance(split, int) else split.second
+    whole = blocks[number]
+    places = range(len(block.operands)) if isinstance(split, int) else split.second_operands
+    sources: list[RowSource | None] = [None] * len(whole.operands)
+    leaders: dict[int, int] = {}
+    for at, k in enumerate(places):
+        one = block.lowest.sources[k]
+        if one is not None:
+            maker = splits[one.block]
+            if not isinstance(maker, int):
+                return
+            leader = leaders.setdefault(one.leader, at)  # the first of those that the second part has
+            sources[at] = RowSource(maker, one.result, leader)
+    makers = {one.block: blocks[one.block].graph for one in sources if one is not None}
+    graph = lowest_block(whole.graph, sources, makers, _passes(optimisations)) if makers else None
+    if graph is None:
+        return
+    most = _max_batch(block.lowest.rows)
+    operands: list[Type] = []
+    for at, (type_, source) in enumerate(zip(whole.operands, sources, strict=True)):
+        if source is None or source.leader == at:
+            operands.append(type_ if source is None else NUMBER)
+    whole.counts = dict(block.lowest.rest) or whole.counts
+    blocks.append(
+        BatchedBlock(
+            f"{whole.name}{LOWEST}",
+            distinct_outputs(_ranged(graph, most)),
+            operands,
+            list(whole.results),
+            whole.phase,
+            dict(block.lowest.rows),
+            most,
+            LowestOf(number, tuple(sources)),
+        )
+    )
 
 
 def _max_batch(counts: Mapping[int, int]) -> int:
@@ -209,8 +283,11 @@ def batched_block(
         if not shape:  # kernels write rows
             new.outputs[number] = new.add("reshape", new.outputs[number], shape=(ROWS, ONE))
     new.without_unused()
-    passes = Passes(joined_gates=optimisations.horizontal, tables=optimisations.tables)
-    return canonical(new, positions, passes)
+    return canonical(new, positions, _passes(optimisations))
+
+
+def _passes(optimisations: Optimisations) -> Passes:
+    return Passes(joined_gates=optimisations.horizontal, tables=optimisations.tables)
 
 
 def _ranged(graph: Graph, most: int) -> Graph:
@@ -323,6 +400,8 @@ def _description(
                 "steps": rows.steps,
             }
         )
+        if block.lowest_of is not None:
+            own[-1]["lowest_of"] = block.lowest_of.to_json()
     return {
         "format": PROGRAM_FORMAT,
         "name": model.name,

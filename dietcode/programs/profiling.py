@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.graph.program_model import MAX_SHOWN, Bucket
+from dietcode.graph.program_model import MAX_SHOWN, NUMBER, Bucket, Lowest
 from dietcode.programs.checking import difference
 from dietcode.programs.exporting import run_group
 from dietcode.programs.forming import Formed
-from dietcode.programs.interpreter import FormRun, InstanceError
+from dietcode.programs.interpreter import FormRun, InstanceError, Sources
 
 BATCHES = (1, 8)  # instances of a call that count beside all samples at once
 
@@ -31,12 +31,16 @@ class Profile:
         (reader, read) blocks.
     shown : tuple of Bucket
         Those of the largest call of samples that has few enough of them for a picture.
+    lowest : tuple of Lowest or None
+        Of each block, its calls whose computed operands come from whole numbers alone, of the most frequent
+        kind.
     """
 
     buckets: tuple[dict[int, int], ...]
     together: tuple[dict[int, int], ...]
     edges: tuple[tuple[int, int], ...]
     shown: tuple[Bucket, ...]
+    lowest: tuple[Lowest | None, ...]
 
 
 def torch_blocks(formed: Formed) -> Any:
@@ -99,8 +103,12 @@ def profile(
     buckets: list[Counter[int]] = [Counter() for _ in range(many)]
     together: list[Counter[int]] = [Counter() for _ in range(many)]
     shown: list[Bucket] = []
+    runs: list[FormRun] = []
+    of_number = {number for number, one in enumerate(formed.blocks) if one.operands == (NUMBER,)}
     for size in sorted({len(samples), *(one for one in BATCHES if one < len(samples))}):
-        run = _run(FormRun(formed.form, phases, compute, tensors), samples[:size], wanted[:size])
+        form_run = FormRun(formed.form, phases, compute, tensors, of_number=of_number)
+        run = _run(form_run, samples[:size], wanted[:size])
+        runs.append(run)
         for _, _, block, rows in run.buckets:
             buckets[block][rows] += 1
         if not shown or len(run.buckets) <= MAX_SHOWN:
@@ -109,7 +117,31 @@ def profile(
             for block, rows in counts.items():
                 together[block][rows] += 1
     edges = tuple(sorted(first.edges))
-    return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), edges, tuple(shown))
+    lowest = tuple(_lowest(runs, block) for block in range(many))
+    return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), edges, tuple(shown), lowest)
+
+
+def _lowest(runs: Sequence[FormRun], block: int) -> Lowest | None:
+    """Return the calls of a block that are of whole numbers alone; None where there are none."""
+    kinds: Counter[Sources] = Counter()
+    for run in runs:
+        for bucket, sources in zip(run.buckets, run.sources, strict=True):
+            if bucket[2] == block:
+                kinds.update({one: count for one, count in sources.items() if one is not None})
+    if not kinds:
+        return None
+    ((chosen, _),) = kinds.most_common(1)
+    rows, rest = Counter[int](), Counter[int]()
+    for run in runs:
+        of_flush = Counter[int]()
+        for (flush, _, own, count), sources in zip(run.buckets, run.sources, strict=True):
+            if own != block:
+                continue
+            of_flush[flush] += sources[chosen]
+            if count > sources[chosen]:
+                rest[count - sources[chosen]] += 1
+        rows.update(count for count in of_flush.values() if count)
+    return Lowest(chosen, dict(rows), dict(rest))
 
 
 def _run(run: FormRun, samples: Sequence[Callable[[], Sequence[Any]]], wanted: Sequence[Any]) -> FormRun:

@@ -15,12 +15,22 @@ LEAF = "leaf"  # and the number of a child: which row of a leaf's tables it is
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The states of all leaves that there can be."""
+class RowTable:
+    """What a value is for all numbers that there can be: each of its rows is a row of a constant table.
+
+    Attributes
+    ----------
+    name : str
+        Of the table.
+    num_rows : int
+        Of the table; where it is 1, all rows are that one.
+    shape : tuple of Extent
+        Of a row of the value.
+    """
 
     name: str
     num_rows: int
-    shape: tuple[Extent, ...]  # of a row
+    shape: tuple[Extent, ...]
 
 
 def lowest_form(cell: Graph, leaf: Graph, ids: str) -> tuple[Graph, int] | None:
@@ -37,7 +47,7 @@ def lowest_form(cell: Graph, leaf: Graph, ids: str) -> tuple[Graph, int] | None:
         The input of positions that differ among leaves.
     """
     constants = constants_of(leaf)
-    tables = [_table(leaf, name, constants, ids) for name in leaf.outputs]
+    tables = [row_table(leaf, name, constants, ids) for name in leaf.outputs]
     known = [one for one in tables if one is not None]
     if len(known) < len(tables):
         return None
@@ -54,7 +64,7 @@ def lowest_form(cell: Graph, leaf: Graph, ids: str) -> tuple[Graph, int] | None:
     own: dict[str, str] = {name: name for name in (*new.inputs, *new.weights)}
     for node in leaf.nodes:
         if node.result in constants:
-            _copy(new, node, own)
+            copy_node(new, node, own)
     padded = [_padded(new, one, own[one.name], num_leaves) for one in known]
     names = {name: name for name in (*new.inputs, *new.weights)}
     for node in cell.nodes:
@@ -65,7 +75,7 @@ def lowest_form(cell: Graph, leaf: Graph, ids: str) -> tuple[Graph, int] | None:
                 table = new.add("reshape", table, shape=shape)
             names[node.result] = new.add("take", table, _leaf(str(node.operands[1])), axis=0)
         else:
-            _copy(new, node, names)
+            copy_node(new, node, names)
     new.outputs = [names[name] for name in cell.outputs]
     new.without_unused()
     return new, num_leaves
@@ -75,25 +85,41 @@ def _leaf(child: str) -> str:
     return child.replace("child", LEAF)
 
 
-def _copy(new: Graph, node: Node, names: dict[str, str]) -> None:
+def copy_node(new: Graph, node: Node, names: dict[str, str]) -> None:
+    """Add a node to another graph, whose names of its operands are known, and note those of its results."""
     operands = [names[one] if isinstance(one, str) else one for one in node.operands]
     new.add(node.operator, *operands, source=node.source, **node.attributes)
     names.update(zip(node.results, new.nodes[-1].results, strict=True))
 
 
-def _table(leaf: Graph, name: str, constants: set[str], ids: str) -> _Table | None:
-    """Return the table that an output of leaves is a row of; None where it is none."""
-    producers = leaf.producers()
+def row_table(graph: Graph, name: str, constants: set[str], ids: str) -> RowTable | None:
+    """Return the table that a value is rows of; None where it is none.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of rows.
+    name : str
+    constants : set of str
+    ids : str
+        The input of positions that differ among rows.
+    """
+    producers = graph.producers()
     node = producers.get(name)
-    while node is not None and node.operator == "reshape":
+    while node is not None and (node.operator == "reshape" or _is_copy(node)):
         node = producers.get(str(node.operands[0]))
-    found = lookup_of(leaf, node, constants)
+    found = lookup_of(graph, node, constants)
     if found is None or (found.num_rows > 1 and found.positions != ids):
         return None
-    return _Table(found.table, found.num_rows, leaf.types[name].shape[1:])
+    return RowTable(found.table, found.num_rows, graph.types[name].shape[1:])
 
 
-def _padded(new: Graph, table: _Table, name: str, num_leaves: int) -> str:
+def _is_copy(node: Node) -> bool:
+    """Whether a node is there for its result to be written, as `distinct_outputs` adds them."""
+    return node.operator == "add" and node.operands[1:] == (0.0,)
+
+
+def _padded(new: Graph, table: RowTable, name: str, num_leaves: int) -> str:
     """Return a table of all leaves, behind which there is a row of zeros."""
     whole = (Extent.of(num_leaves), *table.shape)
     name = new.add("reshape", name, shape=(Extent.of(table.num_rows), *table.shape))

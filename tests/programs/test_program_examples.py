@@ -42,7 +42,11 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int]]] = {
         {"words": 9},
         {"block0": 1, "block1": 1, "block2": 1, "block3": 1},
     ),
-    "tree_lstm": ({"hidden": 12, "words": 9}, {"words": 9}, {"block0": 1, "block1": 1}),
+    "tree_lstm": (
+        {"hidden": 12, "words": 9},
+        {"words": 9},
+        {"block0": 1, "block1": 1, "block1-lowest": 1},
+    ),
 }
 
 

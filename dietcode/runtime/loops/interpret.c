@@ -4,7 +4,7 @@
 #include <string.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
-enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, ITEMS_A_STEP = 16, MAX_OPERANDS = 64, NUM_KINDS = 16 /* records follow */ };
+enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, ITEMS_A_STEP = 16, NUM_KINDS = 16 /* records follow */ };
 static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
 /* ---- Limits ---- */

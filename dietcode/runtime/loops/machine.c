@@ -8,7 +8,8 @@
  *   num_records, num_names, of each record the position of each name, -1 for none
  *   num_blocks, of each: phase, the most rows of a run, num_operands, num_results, num_temporaries,
  *     of each operand: type, table, positions, whether of numbers, how many are allowed; result: type, buffer;
- *     temporary: buffer, bytes of a row
+ *     temporary: buffer, bytes of a row; the block that takes over its lowest calls, or -1, if so of each operand:
+ *     block, result, leader, or -1 three times
  *   num_functions, of each: num_parameters, num_registers, num_instructions, num_lists,
  *     of each instruction: op, d, a, b, c, count, where its list begins; the lists;
  *     num_handlers, of each: where it begins and ends, its target, its register
@@ -71,6 +72,13 @@ static void read_block(Reader *reader, Block *block) {
   for (int32_t k = 0; k < block->num_temporaries; k++) {
     block->temporaries[k].buffer = take(reader);
     block->temporaries[k].row_bytes = take(reader);
+  }
+  block->lowest = (int32_t)take(reader);
+  if (block->lowest < 0 || !(block->sources = make_array(reader, num_operands, sizeof *block->sources))) return;
+  for (int32_t k = 0; k < block->num_operands; k++) {
+    block->sources[k].block = (int32_t)take(reader);
+    block->sources[k].result = (int32_t)take(reader);
+    block->sources[k].leader = (int32_t)take(reader);
   }
 }
 
@@ -168,6 +176,7 @@ void free_machine(void *made) {
     free(m->blocks[i].operands);
     free(m->blocks[i].results);
     free(m->blocks[i].temporaries);
+    free(m->blocks[i].sources);
   }
   for (int64_t i = 0; i < m->num_functions; i++) {
     free(m->functions[i].code);
@@ -201,7 +210,8 @@ Machine *make_machine(const int64_t *description, int64_t length, Program *progr
 void free_workplace(Workplace *w) {
   Room *rooms[] = {&w->states_room,  &w->nodes_room,   &w->operands_room, &w->sorted_room,   &w->counts_room, &w->scratch_room,
                    &w->output_room,  &w->objects_room, &w->trace_room,    &w->failures_room, &w->results_room,
-                   &w->kept_room,    &w->visits_room,  &w->marks_room,   &w->texts_room,    &w->slots_room};
+                   &w->kept_room,    &w->visits_room,  &w->marks_room,   &w->texts_room,    &w->slots_room,
+                   &w->makers_room};
   for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) free(rooms[i]->data);
   for (int64_t i = 0; w->tables && i < w->machine->num_types; i++) free(w->tables[i].data);
   for (int64_t i = 0; w->type_rows && i < w->machine->num_types; i++) free(w->type_rows[i].data);

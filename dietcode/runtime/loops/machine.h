@@ -14,6 +14,8 @@
 
 typedef enum { V_NOTHING = -1, V_NONE, V_BOOL, V_INT, V_FLOAT, V_TEXT, V_TUPLE, V_LIST, V_RECORD, V_TENSOR, V_TASK } Kind;
 
+enum { MAX_OPERANDS = 64 };
+
 typedef struct Object Object;
 typedef struct Fiber Fiber;
 typedef struct Task Task;
@@ -115,12 +117,19 @@ typedef struct {
   int64_t buffer, row_bytes;
 } Temporary;
 
+/* A call that makes an operand: which result of which block, the first operand that it makes too; -1 for any. */
+typedef struct {
+  int32_t block, result, leader;
+} Source;
+
 typedef struct {
   int32_t num_operands, num_results, num_temporaries, phase;
   int64_t max_batch;
   Operand *operands;
   Output *results;
   Temporary *temporaries;
+  int32_t lowest; /* the block that takes over calls whose operands come from these sources, or -1 */
+  Source *sources;
 } Block;
 
 typedef struct {
@@ -229,9 +238,9 @@ typedef struct {
   /* Tensors: a row, or where it is not computed yet, minus its depth. */
   Table *tables;
   Room states_room, nodes_room, operands_room, sorted_room, counts_room, scratch_room, output_room, objects_room, trace_room;
-  Room kept_room, visits_room, marks_room, texts_room, slots_room;
+  Room kept_room, visits_room, marks_room, texts_room, slots_room, makers_room;
   int64_t num_texts, num_given /* of them, not made */, num_slots;
-  int32_t *states;
+  int32_t *states, *makers /* of each handle whose row is not computed: its node */;
   int64_t num_handles, num_nodes, num_operands;
   int32_t deepest[128];
   int64_t *block_counts, *addresses;

@@ -10,8 +10,10 @@ static int reserve_states(Workplace *w, int64_t more) {
     w->ending = NO_BYTES;
     return -1;
   }
-  w->states = reserve(w, &w->states_room, (w->num_handles + more) * (int64_t)sizeof *w->states);
-  return w->states ? 0 : -1;
+  int64_t bytes = (w->num_handles + more) * (int64_t)sizeof *w->states;
+  w->states = reserve(w, &w->states_room, bytes);
+  w->makers = reserve(w, &w->makers_room, bytes);
+  return w->states && w->makers ? 0 : -1;
 }
 
 static int reserve_rows(Workplace *w, int32_t type, int64_t more) {
@@ -42,8 +44,34 @@ int32_t new_row(Workplace *w, int32_t type, const void *data) {
   return (int32_t)w->num_handles++;
 }
 
+/* The operands of the block that takes over a call, or 0 where one does not come from its source. A number stands for all that
+ * was made of it by one call: what is noted with it. */
+static int find_lowest(const Workplace *w, const Block *block, const int32_t *operands, int32_t *found) {
+  const Node *nodes = w->nodes_room.data;
+  const int32_t *pool = w->operands_room.data;
+  for (int32_t k = 0, count = 0; k < block->num_operands; k++) {
+    const Source *source = &block->sources[k];
+    if (source->block < 0) {
+      found[count++] = operands[k];
+      continue;
+    }
+    if (w->states[operands[k]] >= 0) return 0; /* computed before */
+    const Node *maker = &nodes[w->makers[operands[k]]];
+    if (maker->block != source->block || operands[k] - maker->result != source->result) return 0;
+    if (source->leader == k) found[count++] = pool[maker->operands];
+    else if (w->makers[operands[k]] != w->makers[operands[source->leader]]) return 0;
+  }
+  return 1;
+}
+
 int32_t note(Workplace *w, const Node *node, const int32_t *operands) {
   const Block *block = &w->machine->blocks[node->block];
+  int32_t lowest[MAX_OPERANDS], number = node->block;
+  if (block->lowest >= 0 && find_lowest(w, block, operands, lowest)) {
+    number = block->lowest;
+    block = &w->machine->blocks[number];
+    operands = lowest;
+  }
   Node *nodes = reserve(w, &w->nodes_room, (w->num_nodes + 1) * (int64_t)sizeof *nodes);
   int64_t num_operands = w->num_operands + block->num_operands;
   int32_t *pool = reserve(w, &w->operands_room, num_operands * (int64_t)sizeof *pool);
@@ -64,11 +92,15 @@ int32_t note(Workplace *w, const Node *node, const int32_t *operands) {
   if (within > w->deepest[phase]) w->deepest[phase] = within;
   Node *own = &nodes[w->num_nodes++];
   *own = *node;
+  own->block = number;
   own->depth = depth;
   own->operands = (int32_t)w->num_operands;
   own->result = (int32_t)w->num_handles;
   w->num_operands = num_operands;
-  for (int32_t k = 0; k < block->num_results; k++) w->states[w->num_handles++] = -depth;
+  for (int32_t k = 0; k < block->num_results; k++) {
+    w->makers[w->num_handles] = (int32_t)w->num_nodes - 1;
+    w->states[w->num_handles++] = -depth;
+  }
   return own->result;
 }
 

@@ -99,7 +99,15 @@ class NativeMachine(LoopBuffers):
             found += [type_, self._buffer(number, name)]
         for name in block.temporaries:
             found += [self._buffer(number, name), block.rules[name].row_bytes]
-        return found
+        return [*found, *self._lowest(number)]
+
+    def _lowest(self, number: int) -> list[int]:
+        """Return the block that takes over calls of another one, and their sources; -1 for none."""
+        for other, block in enumerate(self._plan.blocks):
+            if block.lowest_of is not None and block.lowest_of.block == number:
+                words = [one or (-1, -1, -1) for one in block.lowest_of.sources]
+                return [other, *(word for one in words for word in one)]
+        return [-1]
 
     def _buffer(self, block: int, name: str) -> int:
         number = self._buffers.get((block, name))

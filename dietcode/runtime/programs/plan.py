@@ -8,7 +8,7 @@
     "lookups": [[[k, k], …]],                    what a constant is looked up in: keys and values
      "tensors": [{"value", "type"}],              weights, or what follows from them
      "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "load": [step],
-                 "steps": [step]}],
+                 "steps": [step], "lowest_of": {"block", "sources": [[block, result, leader] or null]}}],
      "functions": [{"name", "file", "parameters", "registers", "code", "lines", "handlers"}],
      "weights", "values"}                         as a recursion has them
 
@@ -19,6 +19,9 @@ read
     rows0 …     [B]       int32: where the rows' operands lie in it
     ids0 …      [B]       in place of both where the type is int32 of no dimensions: the numbers themselves
     next0 …     [B, …]    results; to be written
+
+A block with ``lowest_of`` takes over the calls of another one whose operands are results of blocks of one
+whole number: it has that number in the place of all operands of one call, which ``leader`` names.
 """
 
 from __future__ import annotations
@@ -59,6 +62,23 @@ _INT64 = (-(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True)
+class LowestOf:
+    """Whose calls a block takes over: those whose operands are results of blocks of whole numbers.
+
+    Attributes
+    ----------
+    block : int
+        Whose.
+    sources : tuple of (int, int, int) or None
+        Of each operand of that one: the block and the number of the result that it has to be, and the first
+        operand of the same call, for all of which the block that takes over has the number that was given.
+    """
+
+    block: int
+    sources: tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True)
 class BlockPlan:
     """A block: what is run at once for all rows of a depth.
 
@@ -74,6 +94,8 @@ class BlockPlan:
     steps : tuple of KernelStep or MoveStep
     rules : dict of str to ReadingRule
         What names stand for.
+    lowest_of : LowestOf, optional
+        Of a block that no instruction names.
     """
 
     name: str
@@ -83,6 +105,7 @@ class BlockPlan:
     results: tuple[int, ...]
     steps: tuple[RowStep, ...]
     rules: dict[str, ReadingRule]
+    lowest_of: LowestOf | None = None
 
     @cached_property
     def temporaries(self) -> tuple[str, ...]:
@@ -213,6 +236,7 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         values,
     )
     _check_constants(found)
+    _check_lowest(found)
     for block in blocks:
         try:
             _check_block(found, block)
@@ -317,7 +341,53 @@ def _block(
         results,
         steps,
         rules,
+        None if "lowest_of" not in data else _lowest_of(data["lowest_of"]),
     )
+
+
+def _lowest_of(data: Mapping[str, Any]) -> LowestOf:
+    sources: list[tuple[int, int, int] | None] = []
+    for at, one in enumerate(_listed(data, "sources")):
+        if one is None:
+            sources.append(None)
+            continue
+        block, result, leader = one
+        own = whole(block, 0, _MOST_THINGS, "block"), whole(result, 0, _MOST_OPERANDS, "result")
+        sources.append((*own, whole(leader, 0, at, "leader")))
+    return LowestOf(whole(data["block"], 0, _MOST_THINGS, "lowest_of"), tuple(sources))
+
+
+def _check_lowest(found: ProgramPlan) -> None:
+    """Refuse blocks that take over calls whose operands or results are others than theirs."""
+    taken: set[int] = set()
+    for block in found.blocks:
+        own = block.lowest_of
+        if own is None:
+            continue
+        known = found.blocks[own.block] if own.block < len(found.blocks) else None
+        if known is None or own.block in taken or known.lowest_of is not None:
+            raise ValueError(f"{block.name}: takes over calls of {own.block}, which has none for it")
+        taken.add(own.block)
+        fits = len(own.sources) == len(known.operands) and block.results == known.results
+        wanted: list[int] = []
+        for at, (type_, source) in enumerate(zip(known.operands, own.sources, strict=False)):
+            if source is None:
+                wanted.append(type_)
+                continue
+            maker, result, leader = source
+            of = found.blocks[maker] if maker < len(found.blocks) else None
+            fits = (
+                fits
+                and of is not None
+                and len(of.operands) == 1
+                and is_number(found.types[of.operands[0]])
+                and of.results[result : result + 1] == (type_,)
+                and (own.sources[leader] or (-1,))[::2] == (maker, leader)
+            )
+            if fits and of is not None and leader == at:
+                wanted.append(of.operands[0])
+        if not fits or tuple(wanted) != block.operands:
+            raise ValueError(f"{block.name}: takes over calls of block {own.block}, which has other operands")
 
 
 def _check_constants(found: ProgramPlan) -> None:

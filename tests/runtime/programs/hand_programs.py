@@ -127,6 +127,13 @@ def blocks(with_kernel: bool = True) -> list[Any]:
     ]  # fmt: skip
 
 
+def lowest_block(**fields: Any) -> Any:
+    """Takes over calls of `MERGE` on leaves; gives the right one, and `MERGE` without a kernel the left."""
+    sources = {"lowest_of": {"block": MERGE, "sources": [[LEAF, 0, 0], [LEAF, 0, 1]]}}
+    block = _block("lowest", [NUMBER, NUMBER], [ROW], move("E", "ids1", "next0", [H]))
+    return {**block, **sources, **fields}
+
+
 def function(name: str, parameters: int, code: list[Any], registers: int = 24) -> Any:
     lines = list(range(1, len(code) + 1))
     fields = {"name": name, "file": "hand.py", "parameters": parameters, "registers": registers}

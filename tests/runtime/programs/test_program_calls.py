@@ -34,6 +34,7 @@ from hand_programs import (
     function,
     leaf,
     load,
+    lowest_block,
     merged,
     random_tree,
     weights,
@@ -113,6 +114,47 @@ def test_blocks_of_a_later_phase_are_run_behind(merging: LoadedProgram) -> None:
     assert [(one.phase, one.depth, one.rows) for one in runs if one.block == "first"] == [(3, 1, 9)]
     assert runs[-1].block == "first"
     assert [float(one) for one in behind(given)] == [float(one) for one in plain(given)]
+
+
+def test_calls_on_leaves_are_taken_over() -> None:
+    """Nodes above leaves alone, of all depths; not those whose leaves were computed before."""
+    program = load(ENCODE, blocks=[*blocks(False), lowest_block()])
+    given = trees(8, 15)
+
+    def found(tree: Tree) -> int:
+        """The word that a tree is, as the blocks without kernels have it."""
+        if tree.left is None or tree.right is None:
+            return tree.word
+        pair = tree.left.left is None and tree.right.left is None
+        return found(tree.right) if pair else found(tree.left)
+
+    for own, tree in zip(program(given), given, strict=True):
+        np.testing.assert_array_equal(own, weights()["E"][found(tree)])
+    pairs = sum(map(_pairs, given))
+    runs = program.block_runs(given)
+    assert sum(one.rows for one in runs if one.block == "lowest") == pairs > MAX_BATCH
+    assert {one.depth for one in runs if one.block == "lowest"} == {1}
+    merges = sum(one.rows for one in runs if one.block == "merge")
+    assert merges == sum(one.rows for one in load(ENCODE).block_runs(given) if one.block == "merge") - pairs
+    # The left leaf is computed when its number is read, and merged after that.
+    code = [
+        *(["field", 1, 0, 0], ["field", 2, 0, 1], ["field", 3, 1, 2], ["field", 4, 2, 2]),
+        *(["block", [5], LEAF, [3]], ["block", [6], FIRST, [5]], ["value", 7, 6, "float"]),
+        *(["block", [8], LEAF, [4]], ["block", [9], MERGE, [5, 8]], ["return", 9]),
+    ]
+    late = load(function("f", 1, code), blocks=[*blocks(False), lowest_block()])
+    one = Tree(leaf(3), leaf(5), 0)
+    np.testing.assert_array_equal(late([one])[0], weights()["E"][3])
+    np.testing.assert_array_equal(program([one])[0], weights()["E"][5])
+    wrong = program([Tree(leaf(1), leaf(NUM_WORDS), 0), one], errors="return")
+    assert f"the number {NUM_WORDS}; allowed: 0…{NUM_WORDS - 1}" in str(wrong[0])
+    np.testing.assert_array_equal(wrong[1], weights()["E"][5])
+
+
+def _pairs(tree: Tree) -> int:
+    if tree.left is None or tree.right is None:
+        return 0
+    return (tree.left.left is None and tree.right.left is None) + _pairs(tree.left) + _pairs(tree.right)
 
 
 def test_fibers_wait_for_numbers_together() -> None:

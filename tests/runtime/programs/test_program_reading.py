@@ -14,11 +14,14 @@ from fresh_process import python
 from hand_programs import (
     ENCODE,
     FIRST,
+    LEAF,
+    MERGE,
     H,
     described,
     function,
     leaf,
     load,
+    lowest_block,
     write_program,
 )
 from sanitized import sanitized_library
@@ -49,7 +52,16 @@ def set_step(number: int, **fields: Any) -> Callable[[Data], Any]:
     return lambda data: data["blocks"][number]["steps"][0].update(fields)
 
 
+def add_lowest(**fields: Any) -> Callable[[Data], Any]:
+    return lambda data: data["blocks"].append(lowest_block(**fields))
+
+
+def lowest_of(block: int, *sources: Any) -> dict[str, Any]:
+    return {"lowest_of": {"block": block, "sources": list(sources)}}
+
+
 RETURN = ["return", 0]
+OTHERS = "which has other operands"
 WRONG: dict[str, tuple[Callable[[Data], Any], str]] = {
     "format": (lambda data: data.update(format="dietcode-program/2"), "format 'dietcode-program/2'"),
     "register": (set_code([["move", 24, 0], RETURN]), "instruction 0: register 24; allowed: 0…23"),
@@ -122,6 +134,21 @@ WRONG: dict[str, tuple[Callable[[Data], Any], str]] = {
                                      {"shape": [1]}, "results": ["Y"]}]), "the load reads 'X'"),
     "names": (lambda data: data.update(names=["n"] * 60_000, records=[{"name": "r", "fields": []}] * 20),
               "20 records and 60000 names"),
+    "takes over none": (add_lowest(**lowest_of(7, None, None)), "takes over calls of 7, which has none"),
+    "takes over its own": (add_lowest(**lowest_of(5, None, None)), "takes over calls of 5, which has none"),
+    "takes over twice": (
+        lambda data: [add_lowest()(data), add_lowest()(data)], "takes over calls of 1, which has none for it"
+    ),
+    "sources of one operand": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 0])), OTHERS),
+    "a source that is none": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 0], [9, 0, 1])), OTHERS),
+    "a source of rows": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 0], [FIRST, 0, 1])), OTHERS),
+    "a result that is none": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 0], [LEAF, 1, 1])), OTHERS),
+    "a leader behind": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 1], [LEAF, 0, 1])), "leader 1; allowed: 0…0"),
+    "a leader that follows": (add_lowest(**lowest_of(MERGE, None, [LEAF, 0, 0])), OTHERS),
+    "numbers of fewer": (add_lowest(**lowest_of(MERGE, [LEAF, 0, 0], [LEAF, 0, 0])), OTHERS),
+    "numbers of more": (add_lowest(**lowest_of(MERGE, None, [LEAF, 0, 1])), OTHERS),
+    "results of others": (add_lowest(**lowest_of(FIRST, [LEAF, 0, 0])), OTHERS),
+    "a source of two numbers": (add_lowest(**lowest_of(MERGE, [LEAF, 0], None)), "describes no program"),
     "a list that is none": (lambda data: data.update(blocks={}), "blocks: no list"),
 }  # fmt: skip
 
@@ -198,7 +225,9 @@ def mutated(rng: random.Random) -> Data:
         code = [["const", 1, 4], ["list", 2, [1, 1, 0]], ["tensor", 3, 0], ["record", 4, 0, [0, 1, 2]]]
         code += [rng.choice(kinds)() for _ in range(9)]
         functions.append(function(name, 1, [*code, ["return", r(2)]], 8))
-    return described(*functions, with_kernel=False)
+    data = described(*functions, with_kernel=False)
+    data["blocks"].append(lowest_block())
+    return data
 
 
 def run_mutated(seed: int, folder: Path) -> str:
