@@ -12,15 +12,13 @@ one, and how many kernels if none were fused. Adds to ``program-counts.json`` of
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.facts import facts, result_path, write
-from benchmarks.programs import ROOT
+from benchmarks.program_sizes import example_of
 from dietcode.programs.interpreter import FormRun, InstanceError
 from dietcode.programs.modeling import RecordedProgram, record
 from dietcode.programs.optimisations import Optimisations
@@ -45,7 +43,6 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8, help="with which a program is recorded")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "examples" / "programs"))
     known = json.loads(arguments.output.read_text())["rows"] if arguments.output.exists() else []
     for name in arguments.names:
         rows = counted(name, [int(one) for one in arguments.batches.split(",")], arguments.samples)
@@ -69,7 +66,7 @@ def counted(name: str, batches: Sequence[int], samples: int) -> list[dict[str, A
     samples : int
         With how many the program is recorded; they have to reach each line that others do.
     """
-    module = importlib.import_module(name)
+    module = example_of(name)
     program, instances = getattr(module, ENTRIES[name]), module.samples(max(batches))
     found = []
     whole = record(program, instances[:samples], name)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.program_recursion import arrays_of_trees
 from benchmarks.programs_dynet import modules_of
-from benchmarks.recursion_by_level import Levels, packed, plain
+from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain
 from dietcode.programs.module import Program
 from dietcode.runtime.opening import load
 from dietcode.runtime.recursion.structure import Structure
@@ -29,7 +29,7 @@ def calls_by_hand(name: str, program: Program, instances: Sequence[Any]) -> dict
     if name == "early_exit":
         layers = inspect.getclosurevars(program.function).nonlocals["layers"]
         return _early_exit(modules_of(program.function), instances, layers)
-    made = {"tree_lstm": _tree_lstm, "birnn": _birnn}.get(name)
+    made = {"tree_lstm": _tree_lstm, "birnn": _birnn, "mv_rnn": _mv_rnn}.get(name)
     return {} if made is None else made(modules_of(program.function), instances)
 
 
@@ -63,6 +63,23 @@ def _tree_lstm(modules: dict[str, Any], trees: Sequence[Any]) -> dict[str, Call]
             return list(h.index_select(0, levels.roots).unbind(0))
 
         return torch.inference_mode()(run)
+
+    return {"by_hand": by_level(plain), "by_hand_packed": by_level(packed)}
+
+
+def _mv_rnn(modules: dict[str, Any], phrases: Sequence[Any]) -> dict[str, Call]:
+    leaf, join = modules["leaf"], modules["join"]
+    children, words = arrays_of_trees(phrases)
+    levels, given = Levels(Structure(children), 2), torch.from_numpy(words).long()
+    weights = {
+        **{"vectors": leaf.vectors.weight, "leaf_matrices": leaf.matrices.weight},
+        **{"join": join.vector.weight, "join_bias": join.vector.bias, "matrices": join.matrix.weight},
+    }
+    weights = {name: one.detach() for name, one in weights.items()}
+
+    def by_level(product: Any) -> Call:
+        run = BY_LEVEL["mv-rnn"](weights, levels, product)
+        return torch.inference_mode()(lambda: list(run(given)[0].unbind(0)))
 
     return {"by_hand": by_level(plain), "by_hand_packed": by_level(packed)}
 

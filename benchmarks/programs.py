@@ -3,8 +3,9 @@
     dietcode compile examples/programs/tree_lstm.py:encode --samples samples -o build/benchmarks/tree_lstm
     python -m benchmarks.programs build/benchmarks tree_lstm birnn … [--batches 8,64] [--threads 2]
 
-A bundle lies in a folder of its example's name; that of the recursion of `benchmarks.program_recursion`,
-where there is one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
+A bundle lies in a folder of its example's name, with ``_512`` behind it in that size, as
+`benchmarks.program_sizes` has it; that of the recursion of `benchmarks.program_recursion`, where there is
+one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
 take turns, and the medians of the rounds count. DyNet computes on one thread; `pip install DyNet38==2.2`, and
 without it it is left out. Writes ``programs.json`` of this device in ``benchmarks/results``, or with
 ``--append`` the rows that this file does not have yet of the same commit.
@@ -13,10 +14,8 @@ without it it is left out. Writes ``programs.json`` of this device in ``benchmar
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,19 +26,12 @@ import torch
 
 from benchmarks.facts import facts, result_path, write
 from benchmarks.program_peers import calls_by_hand, calls_of_recursion
+from benchmarks.program_sizes import program_of, samples_of, sized
 from benchmarks.programs_dynet import PROGRAMS
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
 
-ROOT = Path(__file__).resolve().parent.parent
-ENTRIES = {
-    "tree_lstm": "encode",
-    "birnn": "tag",
-    "drnn": "generate",
-    "stack_rnn": "parse",
-    "early_exit": "classify",
-}
 _MAX_ERROR = 2e-4  # of what three programs compute in float32, relative to the largest
 
 
@@ -47,7 +39,7 @@ def main() -> None:
     """Measure the bundles of examples."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="+", choices=ENTRIES)
+    parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--batches", default="8,64")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=available_cores())
@@ -59,12 +51,11 @@ def main() -> None:
         import dynet_config
 
         dynet_config.set(mem=2048, autobatch=1)
-    sys.path.insert(0, str(ROOT / "examples" / "programs"))
     rows = _rows_before(arguments.output) if arguments.append else []
-    there = {(row["program"], row["batch"]) for row in rows}
+    there = {(row["program"], row["hidden"], row["batch"]) for row in rows}
     for name in arguments.names:
         for batch in map(int, arguments.batches.split(",")):
-            if (name, batch) in there:
+            if (*sized(name), batch) in there:
                 continue
             row = measured(name, arguments.folder / name, batch, arguments.rounds, arguments.threads)
             rows.append(row)
@@ -89,14 +80,14 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
     Parameters
     ----------
     name : str
-        Of the example.
+        Of the example, and its size.
     bundle : Path
     batch : int
         How many instances a call has.
     rounds, threads : int
     """
-    module = importlib.import_module(name)
-    program, instances = getattr(module, ENTRIES[name]), module.samples(batch)
+    program, instances = program_of(name), samples_of(name, batch)
+    name, hidden = sized(name)
     ours = load(bundle, num_threads=threads)
     calls: dict[str, Callable[[], Any]] = {
         "dietcode": lambda: ours(instances),
@@ -106,7 +97,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
         calls["dynet"] = PROGRAMS[name](program, instances)
     calls |= calls_by_hand(name, program, instances)
     if name == "tree_lstm":
-        calls |= calls_of_recursion(bundle.with_name(f"{name}_recursion"), instances, threads)
+        calls |= calls_of_recursion(bundle.with_name(f"{bundle.name}_recursion"), instances, threads)
     wanted = arrays_of(calls["eager"]())
     errors = {side: _error(arrays_of(call()), wanted) for side, call in calls.items()}
     worst = max(errors.values())
@@ -116,6 +107,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
     runs = ours.block_runs(instances)
     return {
         "program": name,
+        "hidden": hidden,
         "batch": batch,
         **{f"{side}_ms": 1e3 * secs for side, secs in times.items()},
         "block_runs": len(runs),

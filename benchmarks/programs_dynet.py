@@ -84,6 +84,58 @@ def _tree_lstm(program: Program, instances: Sequence[Any]) -> Call:
     return call
 
 
+def _mv_rnn(program: Program, instances: Sequence[Any]) -> Call:
+    own = Weights(program)
+    dy, leaf, join = own.dynet, own.modules["leaf"], own.modules["join"]
+    vectors, matrices = own.table(leaf.vectors), own.table(leaf.matrices)
+    of_vector, (of_matrix,) = own.linear(join.vector), own.linear(join.matrix, "weight")
+    hidden = leaf.hidden
+
+    def node(phrase: Any) -> tuple[Any, Any]:
+        if phrase.left is None:  # DyNet's matrices are by columns
+            flat = dy.lookup(matrices, phrase.word)
+            return dy.lookup(vectors, phrase.word), dy.transpose(dy.reshape(flat, (hidden, hidden)))
+        (a, a_matrix), (b, b_matrix) = node(phrase.left), node(phrase.right)
+        both = dy.concatenate([b_matrix * a, a_matrix * b])
+        vector = dy.tanh(dy.affine_transform([*of_vector, both]))
+        return vector, of_matrix * dy.concatenate([a_matrix, b_matrix])
+
+    def call() -> list[Any]:
+        own.dynet.renew_cg()  # it keeps the weights
+        return _arrays(dy, [node(one)[0] for one in instances])
+
+    return call
+
+
+def _nested_rnn(program: Program, instances: Sequence[Any]) -> Call:
+    own = Weights(program)
+    dy, modules = own.dynet, own.modules
+    words, inner, outer = (
+        own.table(modules["embedding"]),
+        _gru(own, modules["inner"]),
+        _rnn(own, modules["outer"]),
+    )
+    hidden = modules["outer"].hidden_size
+
+    def sentence(text: Sequence[int]) -> Any:
+        state = dy.zeros(hidden)
+        for word in text:
+            state = inner(dy.lookup(words, word), state)
+        return state
+
+    def read(text: Sequence[Sequence[int]]) -> Any:
+        state = dy.zeros(hidden)
+        for one in [sentence(own) for own in text]:
+            state = outer(one, state)
+        return state
+
+    def call() -> list[Any]:
+        own.dynet.renew_cg()  # it keeps the weights
+        return _arrays(dy, [read(one) for one in instances])
+
+    return call
+
+
 def _rnn(own: Weights, module: Any) -> Callable[[Any, Any], Any]:
     dy = own.dynet
     of_x, of_h, bias_x, bias_h = own.linear(module, "weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -240,6 +292,8 @@ def _states(made: SimpleNamespace) -> list[Any]:
 
 PROGRAMS: dict[str, Callable[[Program, Sequence[Any]], Call]] = {
     "tree_lstm": _tree_lstm,
+    "mv_rnn": _mv_rnn,
+    "nested_rnn": _nested_rnn,
     "birnn": _birnn,
     "drnn": _drnn,
     "stack_rnn": _stack_rnn,
