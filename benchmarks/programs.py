@@ -99,7 +99,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
     if name == "tree_lstm":
         calls |= calls_of_recursion(bundle.with_name(f"{bundle.name}_recursion"), instances, threads)
     wanted = arrays_of(calls["eager"]())
-    errors = {side: _error(arrays_of(call()), wanted) for side, call in calls.items()}
+    errors = {side: error_of(arrays_of(call()), wanted) for side, call in calls.items()}
     worst = max(errors.values())
     if worst > _MAX_ERROR:
         raise SystemExit(f"{name}, batch {batch}: the sides differ: {errors}")
@@ -129,7 +129,8 @@ def arrays_of(value: Any) -> list[Any]:
     return [array for name in sorted(fields) for array in arrays_of(fields[name])]
 
 
-def _error(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+def error_of(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    """Return the largest difference between arrays, relative to the largest element of each, or to 1."""
     if len(found) != len(wanted):
         raise SystemExit(f"{len(found)} tensors, and {len(wanted)} of eager PyTorch")
     worst = 0.0

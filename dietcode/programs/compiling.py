@@ -12,6 +12,7 @@ from dietcode.graph.program_model import ProgramModel
 from dietcode.measure.engine import Engine
 from dietcode.models.compiling import CompileResult, Options, compile_plan
 from dietcode.models.planning import ModelPlan
+from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.planning import plan_program
 from dietcode.tuner.events import OnEvent, silent
 
@@ -25,6 +26,7 @@ def compile_program(
     engine: Engine | None = None,
     on_event: OnEvent = silent,
     keep_weights: bool = True,
+    optimisations: Optimisations = ALL,
 ) -> CompileResult:
     """Tune the kernels of a program and write its bundle.
 
@@ -39,6 +41,8 @@ def compile_program(
         Where candidates are measured; this machine by default.
     keep_weights : bool
         Whether the weights go into the bundle.
+    optimisations : Optimisations
+        Of these, those that planning makes; fewer for an ablation.
 
     Raises
     ------
@@ -47,7 +51,7 @@ def compile_program(
     """
 
     def planned(fields: Mapping[str, Any]) -> tuple[list[ModelPlan], str]:
-        plan = plan_program(model, fields)
+        plan = plan_program(model, fields, optimisations)
         many = f"{len(plan.facts['blocks'])} blocks, {plan.facts['num_calls']} kernels"
         return [plan], f"{plan.facts['num_operators']} operators become {many}"
 
