@@ -3,7 +3,7 @@
     python -m benchmarks.recursion_page
 
 Made from ``recursion.json`` and ``recursion_parts.json`` in ``benchmarks/results/<device>/`` alone; writes
-``docs/evidence/<device>/recursion.md``.
+``docs/evidence/<device>/recursion.md``, and the table of `DEVICE` in docs/recursion.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import write_index
-from benchmarks.facts import RESULTS, ROOT, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 
 _NAMES = {
     "tree-fc": "TreeFC",
@@ -41,6 +41,9 @@ _PAPER = {
 _PAPER_ORDER = {"sentences": (1.31, 9.64), "grids": (8.2, 95.14), "perfect": (3.04, 30.36)}
 _OF = ["model", "hidden", "structures", "batch"]
 _TABLES = ", tables"
+_LARGE = 512
+DEVICE = "amd-epyc-family-25-model-17-2-cores"  # whose table docs/recursion.md has
+PAGE = ROOT / "docs" / "recursion.md"
 
 Rows = Sequence[dict[str, Any]]
 
@@ -53,6 +56,59 @@ def main() -> None:
         path.write_text(page(record.parent))
         print(path.relative_to(ROOT))
     write_index(OUTPUT)
+    PAGE.write_text(with_summary(PAGE.read_text()))
+
+
+def with_summary(text: str) -> str:
+    """Return docs/recursion.md with today's table of `DEVICE` between its marks.
+
+    Raises
+    ------
+    SystemExit
+        It has no marks.
+    """
+    found = json.loads((RESULTS / DEVICE / "recursion.json").read_text())
+    head = [
+        "model",
+        "hidden",
+        "structures",
+        "threads",
+        "batches",
+        "ms",
+        "PyTorch ×",
+        "DyNet ×",
+        "of the peak",
+    ]
+    return between_marks(
+        text, "benchmarks.recursion_page", [_table(head, _summed(found["rows"])).rstrip()], PAGE
+    )
+
+
+def _summed(rows: Rows) -> Iterable[list[Any]]:
+    """One line for the batches of a model; what something disturbed has no figure."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = -row["threads"], row["hidden"] >= _LARGE, list(_NAMES).index(row["model"]), row["inputs"]
+        groups.setdefault(key, []).append(row)
+    for _, own in sorted(groups.items()):
+        own.sort(key=lambda row: row["batch"])
+        calm = [None if row.get("disturbed") else row for row in own]
+        columns = (
+            [str(row["batch"]) for row in own],
+            ["disturbed" if row is None else f"{1e3 * row['secs']['dietcode']:.3g}" for row in calm],
+            *([_times(row, word) for row in calm] for word in ("by level", "dynet")),
+            [
+                "" if row is None else f"{row['gflops_a_sec']['dietcode'] / row['peak_gflops']:.0%}"
+                for row in calm
+            ],
+        )
+        first = own[0]
+        named = [_NAMES[first["model"]], first["hidden"], first["inputs"], first["threads"]]
+        yield [*named, *(", ".join(column) for column in columns)]
+
+
+def _times(row: dict[str, Any] | None, word: str) -> str:
+    return "" if row is None else f"{_best(row, word) / row['secs']['dietcode']:.2f}"
 
 
 def page(folder: Path) -> str:

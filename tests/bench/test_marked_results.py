@@ -212,6 +212,8 @@ def test_pages_are_what_the_commands_write() -> None:
     assert program_page.EVIDENCE.read_text() == program_page.evidence(), "python -m benchmarks.program_page"
     text = program_page.PAGE.read_text()
     assert program_page.with_table(text) == text, "python -m benchmarks.program_page"
+    text = recursion_page.PAGE.read_text()
+    assert recursion_page.with_summary(text) == text, "python -m benchmarks.recursion_page"
     for record in RESULTS.glob("*/recursion.json"):
         written = (OUTPUT / record.parent.name / "recursion.md").read_text()
         assert written == recursion_page.page(record.parent), "python -m benchmarks.recursion_page"
