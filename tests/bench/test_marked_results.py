@@ -236,7 +236,7 @@ def test_the_page_of_blocks_has_the_figures_of_the_records(device: Path) -> None
         assert told in page, name
 
 
-@pytest.mark.parametrize("device", ["amd-epyc-2-cores", "intel-xeon-processor-family-6-model-167-2-cores"])
+@pytest.mark.parametrize("device", ["intel-xeon-processor-family-6-model-167-2-cores"])
 def test_the_page_of_recursions_has_the_figures_of_the_records(device: str) -> None:
     """Each model and kind of structures of a record stands in docs/recursion.md, with three batches."""
     page = (OUTPUT.parent / "recursion.md").read_text()
