@@ -296,7 +296,7 @@ def _tests_of_items(pattern: ast.MatchSequence, value: ast.expr, outside: Outsid
                 continue
             end = None if k == many - 1 else ast.Constant(k - many + 1)
             cut = at(one, ast.Subscript(value, ast.Slice(ast.Constant(k), end, None), ast.Load()))
-            tests = _tests(ast.MatchAs(None, one.name), call(one, "list", cut), outside)
+            tests = _tests_of_part(at(one, ast.MatchAs(None, one.name)), call(one, "list", cut), outside)
         else:
             index = ast.Constant(k - many if stars and k > stars[0] else k)
             tests = _tests_of_part(one, at(one, ast.Subscript(value, index, ast.Load())), outside)
