@@ -54,8 +54,6 @@ _ADVICE = {
     "hasattr": "give objects the field, as None where they lack it",
     "print": "a program computes results; print them outside",
     "dict": "allowed: dict(), of a dict, of a list of pairs, dict(name=value)",
-    "fromkeys": "write {key: value for key in keys}",
-    "frozenset": "write set, or a tuple",
     "range": "write list(range(…))",
     "zip": "write list(zip(…))",
     "enumerate": "write list(enumerate(…))",
@@ -67,7 +65,7 @@ _ADVICE = {
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
-    "itertools": "write it as loops",
+    "itertools": "write it as loops; cycle within islice, or items[k % len(items)] of a counter k",
 }
 _OF_TENSORS = {
     "min": "write torch.minimum, or item()",
@@ -75,6 +73,7 @@ _OF_TENSORS = {
     "list": "write x.unbind()",
     "tuple": "write x.unbind()",
 }
+_MARKS: dict[Any, str] = {dictionaries.in_order: "is_ordered", sets.frozen: "is_frozen"}
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
@@ -209,6 +208,8 @@ class CallEvaluation(IteratorEvaluation):
         return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
 
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
+        if function in _MARKS:
+            return self._marked(node, _MARKS[function])
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
         if len(args) == 1 and not named:
@@ -234,6 +235,13 @@ class CallEvaluation(IteratorEvaluation):
             raise self._refuse(node, "gives on what changes with a dict; write list of it")
         made = self._of_list(node, function, args, named)
         return self._applied(node, function, args, named) if made is None else made
+
+    def _marked(self, node: ast.Call, mark: str) -> Any:
+        """Return a dict that is an OrderedDict, or a set that is frozen: samples know it."""
+        self._set_role(node, "written").value = node.args[0]
+        found = self._value(node.args[0])
+        setattr(found, mark, True)
+        return found
 
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""

@@ -19,7 +19,7 @@ from dietcode.programs.kinds import is_record_kind, kind_of
 from dietcode.programs.roles import initialiser_of, is_users
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import FunctionSource
-from dietcode.programs.spreading import is_read_alone
+from dietcode.programs.statements import is_read_alone
 
 _OF_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 OPERATORS: dict[Any, tuple[str, ...]] = {

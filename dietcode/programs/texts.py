@@ -146,6 +146,84 @@ def split_at(text: str, piece: str) -> list[str]:
     return found
 
 
+def split_some(text: str, piece: str, most: int) -> list[str]:
+    """Return ``text.split(piece, most)``."""
+    found = split_at(text, piece)
+    if most < 0 or len(found) <= most + 1:
+        return found
+    rest: list[str] = []
+    for at in range(most, len(found)):
+        if at > most:
+            rest.append(piece)
+        rest.append(found[at])
+    return [*found[:most], concatenated(rest)]
+
+
+def split_last(text: str, piece: str, most: int) -> list[str]:
+    """Return ``text.rsplit(piece, most)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    if many == 0:
+        raise ValueError("empty separator")
+    found: list[str] = []
+    end = len(own)
+    at = end - many
+    while at >= 0 and (most < 0 or len(found) < most):
+        if concatenated(own[at : at + many]) == piece:
+            found.append(concatenated(own[at + many : end]))
+            end = at
+            at = at - many
+        else:
+            at = at - 1
+    found.append(concatenated(own[:end]))
+    return found[::-1]
+
+
+def split_from_end(text: str, piece: str) -> list[str]:
+    """Return ``text.rsplit(piece)``: pieces that overlap are found from the end."""
+    return split_last(text, piece, -1)
+
+
+def words_of(text: str, piece: None, most: int) -> list[str]:
+    """Return ``text.split(None, most)``."""
+    own = characters(text)
+    found: list[str] = []
+    at = 0
+    while at < len(own) and own[at] in _SPACES:
+        at = at + 1
+    while at < len(own) and (most < 0 or len(found) < most):
+        begin = at
+        while at < len(own) and own[at] not in _SPACES:
+            at = at + 1
+        found.append(concatenated(own[begin:at]))
+        while at < len(own) and own[at] in _SPACES:
+            at = at + 1
+    if at < len(own):  # Python keeps the spaces behind what it does not split
+        found.append(concatenated(own[at:]))
+    return found
+
+
+def position_from(text: str, piece: str, low: int) -> int:
+    """Return ``text.find(piece, low)``."""
+    own = characters(text)
+    many = len(characters(piece))
+    for at in range(max(low + len(own) * int(low < 0), 0), len(own) - many + 1):
+        if concatenated(own[at : at + many]) == piece:
+            return at
+    return -1
+
+
+def replaced_some(text: str, piece: str, other: str, most: int) -> str:
+    """Return ``text.replace(piece, other, most)`` of a piece that is not empty."""
+    found: list[str] = []
+    pieces = split_some(text, piece, most)
+    for one in pieces:
+        if len(found) > 0:
+            found.append(other)
+        found.append(one)
+    return concatenated(found)
+
+
 def stripped(text: str) -> str:
     """Return ``text.strip()``."""
     own = characters(text)
@@ -251,6 +329,47 @@ def right(text: str, width: int) -> str:
     return concatenated([" "] * (width - len(characters(text))) + [text])
 
 
+def in_middle(text: str, width: int) -> str:
+    """Return ``text.center(width)``."""
+    return in_middle_of(text, width, " ")
+
+
+def in_middle_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.center(width, fill)``: of what is odd one more is ahead where the width is odd."""
+    many = max(width - len(characters(text)), 0)
+    ahead = many // 2 + many % 2 * (width % 2)
+    return concatenated([fill] * ahead + [text] + [fill] * (many - ahead))
+
+
+def left_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.ljust(width, fill)``."""
+    return concatenated([text] + [fill] * (width - len(characters(text))))
+
+
+def right_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.rjust(width, fill)``."""
+    return concatenated([fill] * (width - len(characters(text))) + [text])
+
+
+def begins_with_one(text: str, pieces: Any) -> bool:
+    """Return ``text.startswith(pieces)`` of several."""
+    own = characters(text)
+    for piece in pieces:  # noqa: SIM110
+        if concatenated(own[: len(characters(piece))]) == piece:
+            return True
+    return False
+
+
+def ends_with_one(text: str, pieces: Any) -> bool:
+    """Return ``text.endswith(pieces)`` of several."""
+    own = characters(text)
+    for piece in pieces:
+        many = len(characters(piece))
+        if many <= len(own) and concatenated(own[len(own) - many :]) == piece:
+            return True
+    return False
+
+
 def character(number: int) -> str:
     """Return ``chr(number)``."""
     if number < 0 or number > 0x10FFFF:
@@ -301,8 +420,31 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("zfill", 1): with_zeros,
     ("ljust", 1): left,
     ("rjust", 1): right,
+    ("ljust", 2): left_of,
+    ("rjust", 2): right_of,
+    ("center", 1): in_middle,
+    ("center", 2): in_middle_of,
+    ("split", 2): split_some,
+    ("rsplit", 0): split,
+    ("rsplit", 1): split_from_end,
+    ("rsplit", 2): split_last,
+    ("find", 2): position_from,
+    ("replace", 3): replaced_some,
     **letters.METHODS,
 }
-OF_WIDTHS = ("zfill", "ljust", "rjust")  # which take a number; all others take texts
+TAKEN: dict[tuple[str, int], tuple[type, ...]] = {  # by what is no text alone
+    ("zfill", 1): (int,),
+    ("ljust", 1): (int,),
+    ("rjust", 1): (int,),
+    ("center", 1): (int,),
+    ("ljust", 2): (int, str),
+    ("rjust", 2): (int, str),
+    ("center", 2): (int, str),
+    ("split", 2): (str, int),
+    ("rsplit", 2): (str, int),
+    ("find", 2): (str, int),
+    ("replace", 3): (str, str, int),
+}
+OF_TUPLES = {"startswith": begins_with_one, "endswith": ends_with_one}
 ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
 REHEARSED = ((" 1 ab aΣ'b \n\0 ", "b"), ("b", "b"))  # texts with which each line is reached
