@@ -21,6 +21,7 @@ from dietcode.programs import (
     numerals,
     orders,
     sets,
+    splits,
     stacked,
     statements,
     texts,
@@ -28,6 +29,7 @@ from dietcode.programs import (
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
+_OF_DICTS = (__name__, "dietcode.programs.counters")  # which needs this module
 KEYS = "whole numbers, bools, texts, None, and tuples of them"
 
 
@@ -123,8 +125,13 @@ def is_key(value: Any) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a function is of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
-    own = (lists, orders, sets, stacked, iterators, texts, letters, numerals, integers)
-    return getattr(function, "__module__", "") in (*(one.__name__ for one in own), __name__)
+    own = (lists, orders, sets, stacked, iterators, texts, splits, letters, numerals, integers)
+    return getattr(function, "__module__", "") in (*(one.__name__ for one in own), *_OF_DICTS)
+
+
+def is_of_dicts(function: Callable[..., Any]) -> bool:
+    """Whether a function takes dicts and Counters as they are."""
+    return function.__module__ in _OF_DICTS
 
 
 def of_given(given: Any) -> Dictionary:
@@ -143,42 +150,6 @@ def made(pairs: Sequence[Any]) -> Dictionary:
         else:
             own.dict_values[at] = value
     return own
-
-
-def counted(items: Sequence[Any]) -> Dictionary:
-    """Return ``Counter(items)``."""
-    own = Dictionary([], [])
-    count_more(own, items)
-    return own
-
-
-def count_more(own: Dictionary, items: Sequence[Any]) -> None:
-    """Do ``own.update(items)`` of a Counter."""
-    for key in items:
-        at = find(own.dict_keys, key)
-        if at < 0:
-            own.dict_keys.append(key)
-            own.dict_values.append(1)
-        else:
-            own.dict_values[at] = own.dict_values[at] + 1
-
-
-def commonest(own: Dictionary, many: int) -> list[Any]:
-    """Return ``own.most_common(many)`` of a Counter: equal ones as they came."""
-    return all_by_number(own)[:many]
-
-
-def all_by_number(own: Dictionary) -> list[Any]:
-    """Return ``own.most_common()`` of a Counter: equal ones as they came."""
-    found: list[Any] = []
-    for at in range(len(own.dict_keys)):
-        place = len(found)
-        found.append((own.dict_keys[at], own.dict_values[at]))
-        while place > 0 and found[place - 1][1] < own.dict_values[at]:
-            found[place] = found[place - 1]
-            place = place - 1
-        found[place] = (own.dict_keys[at], own.dict_values[at])
-    return found
 
 
 def copied(own: Dictionary) -> Dictionary:
@@ -330,42 +301,6 @@ def differs(own: Dictionary, other: Dictionary) -> bool:
     return not same(own, other)
 
 
-def same_counts(own: Dictionary, other: Dictionary) -> bool:
-    """Return ``own == other`` of two Counters: what one lacks it has 0 times."""
-    for one in range(len(own.dict_keys)):
-        at = find(other.dict_keys, own.dict_keys[one])
-        if own.dict_values[one] != (0 if at < 0 else other.dict_values[at]):
-            return False
-    for one in range(len(other.dict_keys)):
-        if find(own.dict_keys, other.dict_keys[one]) < 0 and other.dict_values[one] != 0:
-            return False
-    return True
-
-
-def other_counts(own: Dictionary, other: Dictionary) -> bool:
-    """Return ``own != other`` of two Counters."""
-    return not same_counts(own, other)
-
-
-def count_all(own: Dictionary, other: Dictionary) -> None:
-    """Do ``own.update(other)`` of two Counters."""
-    for one in range(len(other.dict_keys)):
-        at = find(own.dict_keys, other.dict_keys[one])
-        if at < 0:
-            own.dict_keys.append(other.dict_keys[one])
-            own.dict_values.append(other.dict_values[one])
-        else:
-            own.dict_values[at] = own.dict_values[at] + other.dict_values[one]
-
-
-def all_counted(own: Dictionary) -> int:
-    """Return ``own.total()`` of a Counter."""
-    found = 0
-    for one in own.dict_values:
-        found = found + one
-    return found
-
-
 def in_order(own: Dictionary) -> Dictionary:
     """Return a dict that is an OrderedDict."""
     return own
@@ -395,12 +330,6 @@ def pairs(own: Dictionary) -> list[Any]:
     return found
 
 
-OF_COUNTERS: dict[tuple[str, int], Callable[..., Any]] = {
-    ("most_common", 0): all_by_number,
-    ("most_common", 1): commonest,
-    ("update", 1): count_more,
-    ("total", 0): all_counted,
-}
 OF_ENDS: dict[tuple[str, int, bool], Callable[..., Any]] = {  # by whether it is the last one
     ("popitem", 0, True): last_taken,
     ("popitem", 0, False): first_taken,
@@ -408,7 +337,6 @@ OF_ENDS: dict[tuple[str, int, bool], Callable[..., Any]] = {  # by whether it is
     ("move_to_end", 1, False): moved_first,
 }
 OPERATORS: dict[str, Callable[..., Any]] = {"or_": merged, "eq": same, "ne": differs}  # by names in operator
-OF_TWO_COUNTERS: dict[str, Callable[..., Any]] = {"eq": same_counts, "ne": other_counts}
 VIEWS = {"keys": keys, "values": values, "items": pairs}
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("get", 1): got_or_none,

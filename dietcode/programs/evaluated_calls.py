@@ -20,8 +20,8 @@ from dietcode.programs import (
     numerals,
     orders,
     sets,
+    splits,
     stacked,
-    statements,
     texts,
 )
 from dietcode.programs import module as marks
@@ -73,7 +73,7 @@ _OF_TENSORS = {
     "list": "write x.unbind()",
     "tuple": "write x.unbind()",
 }
-_MARKS: dict[Any, str] = {dictionaries.in_order: "is_ordered", sets.frozen: "is_frozen"}
+_OF_TEXTS = tuple(one.__name__ for one in (texts, splits, letters, numerals))
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
@@ -141,37 +141,14 @@ class CallEvaluation(IteratorEvaluation):
             (closure, self._closure),
             (collections.deque, self._deque),
             (functools.partial, self._partial),
+            (dictionaries.in_order, lambda node: self._marked(node, "is_ordered")),
+            (sets.frozen, lambda node: self._marked(node, "is_frozen")),
+            *((one, lambda node, own=one: self._kept_loop(node, own)) for one in LOOPED),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:
         self._set_role(node, "concurrent")
         return tuple(self._value(one) for one in node.args)
-
-    def _with_default(self, node: ast.Call) -> Dictionary:
-        """Make a ``defaultdict``: a dict whose missing items are written where it is read."""
-        given = node.args[0] if len(node.args) == 1 and not node.keywords else None
-        factory = given if given is None or isinstance(given, ast.Lambda) else self._statics.find(given)[1]
-        default = dictionaries.default_of(factory)
-        if default is None:
-            allowed = "of list, dict, set, int, float, or a lambda of a constant; or d.setdefault(key, …)"
-            raise self._refuse(node, f"this defaultdict; allowed: {allowed}")
-        return self._made_of(node, dictionaries.made, [], default)
-
-    def _counter(self, node: ast.Call) -> Dictionary:
-        """Make a ``Counter`` of a list, or an empty one."""
-        if len(node.args) > 1 or node.keywords:
-            raise self._refuse(node, "this Counter; allowed: of a list, or empty")
-        return self._made_of(node, dictionaries.counted, node.args, dictionaries.OF_COUNTER)
-
-    def _made_of(
-        self, node: ast.Call, function: Any, args: list[ast.expr], default: dictionaries.Default
-    ) -> Dictionary:
-        """Return what a function of `dictionaries` makes of an argument, or of an empty list."""
-        empty = self._source.chains.setdefault((node, 1), statements.at(node, ast.List([], ast.Load())))
-        given = args[0] if args else empty
-        found: Dictionary = self._library(node, ListsCall(function, ((given, self._value(given)),)))
-        found.default = default  # type: ignore[misc]  # of this one, and not of the class
-        return found
 
     def _listed(self, node: ast.Call) -> Any:
         if len(node.args) != 1 or not self._is_looped(node.args[0]):
@@ -208,8 +185,6 @@ class CallEvaluation(IteratorEvaluation):
         return isinstance(node, ast.Call) and self._statics.find(node.func)[1] in LOOPED
 
     def _plain_call(self, node: ast.Call, function: Any) -> Any:
-        if function in _MARKS:
-            return self._marked(node, _MARKS[function])
         args = [self._value(one, is_view=True) for one in node.args]
         named = {str(one.arg): self._value(one.value) for one in node.keywords}
         if len(args) == 1 and not named:
@@ -236,13 +211,6 @@ class CallEvaluation(IteratorEvaluation):
         made = self._of_list(node, function, args, named)
         return self._applied(node, function, args, named) if made is None else made
 
-    def _marked(self, node: ast.Call, mark: str) -> Any:
-        """Return a dict that is an OrderedDict, or a set that is frozen: samples know it."""
-        self._set_role(node, "written").value = node.args[0]
-        found = self._value(node.args[0])
-        setattr(found, mark, True)
-        return found
-
     def _library(self, node: ast.AST, call: ListsCall) -> Any:
         """Run a function of `lists`, whose text is compiled as if it stood here."""
         if any(isinstance(one, dict) for _, one in call.given):
@@ -254,7 +222,7 @@ class CallEvaluation(IteratorEvaluation):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         is_first, site.library = site.library is None, call
         changes = call.function in (*lists.CHANGING, *orders.CHANGING)
-        is_of_dicts = call.function.__module__ == dictionaries.__name__
+        is_of_dicts = dictionaries.is_of_dicts(call.function)
         is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
         given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
         given = [
@@ -266,11 +234,15 @@ class CallEvaluation(IteratorEvaluation):
             for (own, _), one in zip(call.given, given, strict=True)
         ]
         parameters = self._recording.source_of(call.function).parameters
+        for name, (_, one) in zip(parameters, call.given, strict=True):
+            if isinstance(one, MemberSet) and name in ("key", "one") and is_kept:
+                what = "a set as a key, or as a member of a set"
+                raise self._refuse(node, f"{what}; write a tuple of its members, tuple(sorted(s))")
         statics = {
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if is_first and call.function.__module__ in (texts.__name__, letters.__name__, numerals.__name__):
+            if is_first and call.function.__module__ in _OF_TEXTS:
                 for pair in texts.REHEARSED:
                     rows = iter([*pair, *pair])
                     others = [next(rows) if isinstance(one, str) else one for one in given]

@@ -7,13 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import counters, dictionaries, lists, sets
 from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.function_values import parts_of
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import BoundedList, Extremes, WholeNumbers, is_record_kind, kind_of, words
-from dietcode.programs.roles import LIST_METHODS
+from dietcode.programs.roles import BINARY, LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import is_of_library
 from dietcode.programs.sources import is_tensor
@@ -128,17 +128,17 @@ class MethodEvaluation(ObjectEvaluation):
             ("dict", dictionaries.METHODS) if isinstance(base, Dictionary) else ("set", sets.METHODS)
         )
         if isinstance(base, Dictionary) and base.default is dictionaries.OF_COUNTER:
-            methods = methods | dictionaries.OF_COUNTERS
+            methods = methods | counters.METHODS
         if name == "copy" and isinstance(base, Dictionary) and base.default is not None:
             raise self._refuse(node, "copies a defaultdict or a Counter; write dict(d), or make another one")
         function = methods.get((name, len(args))) if not named else None
         if isinstance(base, Dictionary) and list(named) == ["last"] and type(named["last"]) is bool:
             known = self._statics.find(node.keywords[0].value)[0]
             function = dictionaries.OF_ENDS.get((name, len(args), named["last"])) if known else None
-        if function is dictionaries.count_more and isinstance(args[0], Dictionary):
+        if function is counters.count_more and isinstance(args[0], Dictionary):
             if args[0].default is not dictionaries.OF_COUNTER:
                 raise self._refuse(node, "updates a Counter by a dict; allowed: by a list, or a Counter")
-            function = dictionaries.count_all
+            function = counters.count_all
         if function is None:
             allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
             raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")
@@ -152,6 +152,22 @@ class MethodEvaluation(ObjectEvaluation):
         elif isinstance(found, Dictionary) and name == "copy":
             found.is_ordered = base.is_ordered  # type: ignore[misc]  # of this one, and not of the class
         return DictView(found) if name in dictionaries.VIEWS else found
+
+    def _changed_by(self, node: ast.AugAssign, before: MemberSet | Dictionary, other: Any) -> Any:
+        """Return a after ``a |= b`` of two sets or dicts, or ``a &= b`` or ``a -= b`` of two sets."""
+        word = BINARY[type(node.op)][1].__name__
+        sides = (node.target, before), (node.value, other)
+        function = None
+        if isinstance(before, MemberSet) and isinstance(other, MemberSet):
+            function = (sets.OPERATORS if before.is_frozen else sets.IN_PLACE).get(word)
+        elif isinstance(before, Dictionary) and isinstance(other, Dictionary):
+            are_plain = not any(one.default is dictionaries.OF_COUNTER for one in (before, other))
+            function = dictionaries.united if are_plain and word == "or_" else None
+        if function is None:
+            what = "changes a set or a dict; allowed: |=, &= and -= of two sets, |= of two dicts"
+            raise self._refuse(node, f"{what}; write s = s ^ t in full")
+        found = self._library(node, ListsCall(function, sides))
+        return sets.as_frozen(found, before) if isinstance(before, MemberSet) else found
 
     def _method_of_tensor(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         assert isinstance(node.func, ast.Attribute)  # where it is called

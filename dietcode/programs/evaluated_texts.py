@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import letters, lists, texts
+from dietcode.programs import letters, lists, splits, texts
 from dietcode.programs.evaluated_methods import MethodEvaluation
 from dietcode.programs.formats import by_fields, by_percent, displayed, in_base, specification_of, written
 from dietcode.programs.kinds import NUMBERS, kind_of, words
@@ -198,7 +198,7 @@ class TextEvaluation(MethodEvaluation):
         if name in texts.OF_TUPLES and len(args) == 1 and type(args[0]) is tuple and not named:
             function, taken = texts.OF_TUPLES[name], (tuple,)
         if key == ("split", 2) and args[0] is None:
-            function, taken = texts.words_of, (type(None), int)
+            function, taken = splits.words_of, (type(None), int)
         if function is not None and all(map(isinstance, args, taken)):
             pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
             return self._library(node, ListsCall(function, tuple(pairs)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets, texts
+from dietcode.programs import counters, dictionaries, lists, sets, texts
 from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.exceptions import NOTICED, SampleError
@@ -247,9 +247,9 @@ class Evaluation(ABC):
     ) -> Any:
         """Compute ``a | b``, ``a == b`` or ``a != b`` of two dicts, or of two Counters."""
         are_dicts = all(isinstance(one, Dictionary) for one in operands)
-        counters = [are_dicts and one.default is dictionaries.OF_COUNTER for one in operands]
+        are_counters = [are_dicts and one.default is dictionaries.OF_COUNTER for one in operands]
         is_plain = are_dicts and not any(one.default or one.is_ordered for one in operands)
-        known = dictionaries.OF_TWO_COUNTERS if all(counters) else dictionaries.OPERATORS if is_plain else {}
+        known = counters.OPERATORS if all(are_counters) else dictionaries.OPERATORS if is_plain else {}
         own = known.get(function.__name__)
         if own is None:
             allowed = "|, == and != of two plain dicts, == of two Counters, in, len, [key] and methods"

@@ -1,4 +1,4 @@
-"""Functions of ``itertools`` and ``heapq`` that go over items, and methods of classes, in fewer words."""
+"""Functions of ``itertools``, ``operator`` and ``math``, and methods of classes, in fewer words."""
 
 from __future__ import annotations
 
@@ -148,6 +148,30 @@ def _power_of_three(node: ast.Call) -> ast.expr | None:
     return call(node, constant(integers.power_within), *node.args)
 
 
+def _magnitude(node: ast.Call) -> ast.expr | None:
+    return call(node, "abs", call(node, "float", *node.args)) if len(node.args) == 1 else None
+
+
+def _is_nan(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    return at(node, ast.Compare(bound(node, "number", node.args[0]), [ast.NotEq()], [load(node, "number")]))
+
+
+def _is_infinite(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    size = call(node, "abs", node.args[0])
+    return at(node, ast.Compare(size, [ast.Eq()], [at(node, ast.Constant(math.inf))]))
+
+
+def _is_finite(node: ast.Call) -> ast.expr | None:
+    if len(node.args) != 1:
+        return None
+    size = call(node, "abs", node.args[0])
+    return at(node, ast.Compare(size, [ast.Lt()], [at(node, ast.Constant(math.inf))]))
+
+
 RULES: tuple[tuple[Any, Callable[[ast.Call], ast.expr | None]], ...] = (
     (itertools.starmap, _starmap),
     (itertools.compress, _compress),
@@ -161,6 +185,10 @@ RULES: tuple[tuple[Any, Callable[[ast.Call], ast.expr | None]], ...] = (
     (operator.ge, _compared(ast.GtE())),
     (operator.eq, _compared(ast.Eq())),
     (operator.ne, _compared(ast.NotEq())),
+    (math.fabs, _magnitude),
+    (math.isnan, _is_nan),
+    (math.isinf, _is_infinite),
+    (math.isfinite, _is_finite),
     (math.radians, _scaled(math.pi / 180)),
     (math.degrees, _scaled(180 / math.pi)),
     (math.log, _logarithm),

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import lists
 from dietcode.programs.calling import learn_static
 from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_exceptions import ExceptionEvaluation
@@ -266,7 +266,8 @@ class _Activation(ExceptionEvaluation):
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
         other = self._value(node.value)
         if isinstance(before, MemberSet | Dictionary):
-            return self._changed_by(node, before, other)
+            self._store(node.target, self._changed_by(node, before, other))
+            return NEXT
         if isinstance(before, list) and not isinstance(before, StackedRows) and isinstance(node.op, ast.Add):
             pairs = ((node.target, before), (node.value, other))
             self._store(node.target, self._library(node, ListsCall(lists.extended, pairs)))
@@ -290,23 +291,6 @@ class _Activation(ExceptionEvaluation):
         value = self._operated(node, BINARY[type(node.op)][1], [before, other], [node.target, node.value])
         self._site(node).kinds.add(kind_of(value))
         self._store(node.target, value)
-        return NEXT
-
-    def _changed_by(self, node: ast.AugAssign, before: MemberSet | Dictionary, other: Any) -> Any:
-        """Do ``a |= b`` of two sets or dicts, and ``a &= b`` and ``a -= b`` of two sets."""
-        word = BINARY[type(node.op)][1].__name__
-        sides = (node.target, before), (node.value, other)
-        function = None
-        if isinstance(before, MemberSet) and isinstance(other, MemberSet):
-            function = (sets.OPERATORS if before.is_frozen else sets.IN_PLACE).get(word)
-        elif isinstance(before, Dictionary) and isinstance(other, Dictionary):
-            are_plain = not any(one.default is dictionaries.OF_COUNTER for one in (before, other))
-            function = dictionaries.united if are_plain and word == "or_" else None
-        if function is None:
-            what = "changes a set or a dict; allowed: |=, &= and -= of two sets, |= of two dicts"
-            raise self._refuse(node, f"{what}; write s = s ^ t in full")
-        found = self._library(node, ListsCall(function, sides))
-        self._store(node.target, sets.as_frozen(found, before) if isinstance(before, MemberSet) else found)
         return NEXT
 
     def _references(self, tensor: Any) -> int:

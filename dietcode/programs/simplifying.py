@@ -133,6 +133,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = node.func.id if isinstance(node.func, ast.Name) else ""
+        if word in _WHOLE or word in ("len", *LOOPED):
+            node.args = list(map(self._members, node.args))
         begun = self._begun(node, word)
         if begun is not None:
             made: ast.AST = self.visit(begun)
@@ -287,6 +289,7 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         return self._all(body) if body is not None else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        node.iter = self._members(node.iter)
         lazily = lazily_looped(node, self._stands_for)
         if lazily is not None:
             return self._all(lazily)

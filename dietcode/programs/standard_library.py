@@ -344,30 +344,6 @@ def _power_of_floats(node: ast.Call) -> ast.expr | None:
     return at(node, ast.BinOp(base, ast.Pow(), exponent))
 
 
-def _magnitude(node: ast.Call) -> ast.expr | None:
-    return call(node, "abs", call(node, "float", *node.args)) if len(node.args) == 1 else None
-
-
-def _is_nan(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    return at(node, ast.Compare(bound(node, "number", node.args[0]), [ast.NotEq()], [load(node, "number")]))
-
-
-def _is_infinite(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    size = call(node, "abs", node.args[0])
-    return at(node, ast.Compare(size, [ast.Eq()], [at(node, ast.Constant(math.inf))]))
-
-
-def _is_finite(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    size = call(node, "abs", node.args[0])
-    return at(node, ast.Compare(size, [ast.Lt()], [at(node, ast.Constant(math.inf))]))
-
-
 class _Replaced(ast.NodeTransformer):
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self._values = values
@@ -396,11 +372,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (heapq.nsmallest, _of_ends(False)),
     (functools.reduce, _reduced),
     (math.prod, _of_lists(lists.product, 1)),
-    (math.fabs, _magnitude),
     (math.pow, _power_of_floats),
-    (math.isnan, _is_nan),
-    (math.isinf, _is_infinite),
-    (math.isfinite, _is_finite),
     (math.gcd, _of_lists(integers.greatest_divisor, 2)),
     (math.lcm, _of_lists(integers.least_multiple, 2)),
     (math.isqrt, _of_lists(integers.root, 1)),

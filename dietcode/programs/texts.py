@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import letters
+from dietcode.programs import letters, splits
+from dietcode.programs.splits import SPACES, split_at
 from dietcode.runtime.programs.instances import characters, concatenated
 
 # Their text is read as that of programs is, so they are written with loops.
-_SPACES = [one for one in map(chr, range(0x3001)) if one.isspace()]  # there are none behind
 _DIGITS = [one for one in map(chr, range(0x20000)) if one.isdigit()]
 
 
@@ -111,98 +111,6 @@ def replaced(text: str, piece: str, other: str) -> str:
     return concatenated(found)
 
 
-def split(text: str) -> list[str]:
-    """Return ``text.split()``."""
-    found: list[str] = []
-    word: list[str] = []
-    for one in characters(text):
-        if one not in _SPACES:
-            word.append(one)
-        elif len(word) > 0:
-            found.append(concatenated(word))
-            word = []
-    if len(word) > 0:
-        found.append(concatenated(word))
-    return found
-
-
-def split_at(text: str, piece: str) -> list[str]:
-    """Return ``text.split(piece)``."""
-    own = characters(text)
-    many = len(characters(piece))
-    if many == 0:
-        raise ValueError("empty separator")
-    found: list[str] = []
-    begin = 0
-    at = 0
-    while at + many <= len(own):
-        if concatenated(own[at : at + many]) == piece:
-            found.append(concatenated(own[begin:at]))
-            at = at + many
-            begin = at
-        else:
-            at = at + 1
-    found.append(concatenated(own[begin:]))
-    return found
-
-
-def split_some(text: str, piece: str, most: int) -> list[str]:
-    """Return ``text.split(piece, most)``."""
-    found = split_at(text, piece)
-    if most < 0 or len(found) <= most + 1:
-        return found
-    rest: list[str] = []
-    for at in range(most, len(found)):
-        if at > most:
-            rest.append(piece)
-        rest.append(found[at])
-    return [*found[:most], concatenated(rest)]
-
-
-def split_last(text: str, piece: str, most: int) -> list[str]:
-    """Return ``text.rsplit(piece, most)``."""
-    own = characters(text)
-    many = len(characters(piece))
-    if many == 0:
-        raise ValueError("empty separator")
-    found: list[str] = []
-    end = len(own)
-    at = end - many
-    while at >= 0 and (most < 0 or len(found) < most):
-        if concatenated(own[at : at + many]) == piece:
-            found.append(concatenated(own[at + many : end]))
-            end = at
-            at = at - many
-        else:
-            at = at - 1
-    found.append(concatenated(own[:end]))
-    return found[::-1]
-
-
-def split_from_end(text: str, piece: str) -> list[str]:
-    """Return ``text.rsplit(piece)``: pieces that overlap are found from the end."""
-    return split_last(text, piece, -1)
-
-
-def words_of(text: str, piece: None, most: int) -> list[str]:
-    """Return ``text.split(None, most)``."""
-    own = characters(text)
-    found: list[str] = []
-    at = 0
-    while at < len(own) and own[at] in _SPACES:
-        at = at + 1
-    while at < len(own) and (most < 0 or len(found) < most):
-        begin = at
-        while at < len(own) and own[at] not in _SPACES:
-            at = at + 1
-        found.append(concatenated(own[begin:at]))
-        while at < len(own) and own[at] in _SPACES:
-            at = at + 1
-    if at < len(own):  # Python keeps the spaces behind what it does not split
-        found.append(concatenated(own[at:]))
-    return found
-
-
 def position_from(text: str, piece: str, low: int) -> int:
     """Return ``text.find(piece, low)``."""
     own = characters(text)
@@ -213,25 +121,14 @@ def position_from(text: str, piece: str, low: int) -> int:
     return -1
 
 
-def replaced_some(text: str, piece: str, other: str, most: int) -> str:
-    """Return ``text.replace(piece, other, most)`` of a piece that is not empty."""
-    found: list[str] = []
-    pieces = split_some(text, piece, most)
-    for one in pieces:
-        if len(found) > 0:
-            found.append(other)
-        found.append(one)
-    return concatenated(found)
-
-
 def stripped(text: str) -> str:
     """Return ``text.strip()``."""
     own = characters(text)
     low = 0
     high = len(own)
-    while low < high and own[low] in _SPACES:
+    while low < high and own[low] in SPACES:
         low = low + 1
-    while high > low and own[high - 1] in _SPACES:
+    while high > low and own[high - 1] in SPACES:
         high = high - 1
     return concatenated(own[low:high])
 
@@ -240,7 +137,7 @@ def stripped_left(text: str) -> str:
     """Return ``text.lstrip()``."""
     own = characters(text)
     low = 0
-    while low < len(own) and own[low] in _SPACES:
+    while low < len(own) and own[low] in SPACES:
         low = low + 1
     return concatenated(own[low:])
 
@@ -249,7 +146,7 @@ def stripped_right(text: str) -> str:
     """Return ``text.rstrip()``."""
     own = characters(text)
     high = len(own)
-    while high > 0 and own[high - 1] in _SPACES:
+    while high > 0 and own[high - 1] in SPACES:
         high = high - 1
     return concatenated(own[:high])
 
@@ -390,14 +287,13 @@ def are_spaces(text: str) -> bool:
     """Return ``text.isspace()``."""
     own = characters(text)
     for one in own:
-        if one not in _SPACES:
+        if one not in SPACES:
             return False
     return len(own) > 0
 
 
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
-    ("split", 0): split,
-    ("split", 1): split_at,
+    **splits.METHODS,
     ("strip", 0): stripped,
     ("startswith", 1): begins,
     ("endswith", 1): ends,
@@ -424,12 +320,7 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("rjust", 2): right_of,
     ("center", 1): in_middle,
     ("center", 2): in_middle_of,
-    ("split", 2): split_some,
-    ("rsplit", 0): split,
-    ("rsplit", 1): split_from_end,
-    ("rsplit", 2): split_last,
     ("find", 2): position_from,
-    ("replace", 3): replaced_some,
     **letters.METHODS,
 }
 TAKEN: dict[tuple[str, int], tuple[type, ...]] = {  # by what is no text alone

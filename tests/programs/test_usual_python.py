@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import heapq
 import itertools
 import math
@@ -9,13 +10,16 @@ import operator
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from needs import of_extra
-from program_runs import assert_same, compiled
+from program_runs import as_torch, assert_same, compiled, native_program
 
+import dietcode
 from dietcode.errors import ModelError
+from dietcode.programs.modeling import model_of
+from dietcode.programs.planning import plan_program
 from dietcode.programs.recording import copied
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -23,6 +27,35 @@ torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 ITEMS = [[1, 2, 3, 2], [], [5, -1, 5, 0], [4], [2, 2, 7, -3, 1], [0, 0]]
 TEXTS = [" a,b,,c ", "Hello World", "", "a", "x=1;y=2", "123", "aXbXc", "aaa"]
 NUMBERS = [0, 1, 2, 3, 5, 8, -1, -4]
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = 2
+    BLUE = 3
+
+
+class Walker:
+    """A class with what all objects share, and with functions of its own."""
+
+    MOVES: ClassVar = {0: (0, 1), 1: (1, 0), 2: (0, -1)}
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @staticmethod
+    def twice(n: int) -> int:
+        return 2 * n
+
+    def moved(self, move: int) -> int:
+        x, y = self.MOVES[move]
+        return self.twice(x) + self.twice(n=y) * self.n + len(self.MOVES)
+
+
+class Runner(Walker):
+    @staticmethod
+    def twice(n: int) -> int:
+        return 3 * n
 
 
 class Named:
@@ -218,6 +251,26 @@ def of_classes(n: int) -> Any:
     return str(one), repr(one), f"{one} {one!r}", str([one.n, n])
 
 
+def loops_as_values(items: list[int]) -> Any:
+    numbers, pairs, ahead = range(len(items)), zip(items, items[2:]), enumerate(items, 2)  # noqa: B905
+    found = [a + b for a, b in pairs], list(pairs), next(ahead, None), list(ahead)
+    back = reversed(items)
+    sums = [one + 1 for one in back], list(back), sum(range(4)), len(range(0, 10, 3)), range(9)[-1]
+    return found, sums, [k for k in numbers], 2 in numbers  # noqa: C416
+
+
+def members(n: int) -> Any:
+    found = [one.name for one in Colour if one.value > n]
+    for one in Colour:
+        found.append(one.name.lower())
+    return found, len(Colour), list(Colour)[1].value, max(one.value for one in Colour)
+
+
+def of_objects(n: int) -> Any:
+    kinds = [Walker(n), Runner(n)] if n < 5 else [Runner(n)]
+    return [[one.moved(k) for k in range(3)] for one in kinds]
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "assertions": (asserted, NUMBERS),
     "places": (places, ITEMS),
@@ -236,6 +289,9 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "parts": (apart, ITEMS),
     "displays": (displayed, ITEMS),
     "texts of classes": (of_classes, NUMBERS),
+    "loops as values": (loops_as_values, ITEMS),
+    "members of Enums": (members, NUMBERS),
+    "static methods": (of_objects, NUMBERS),
 }
 
 
@@ -265,6 +321,10 @@ def with_what_an_assertion_says(n: int) -> str:
     return "fine"
 
 
+def with_a_set_as_key(n: int) -> bool:
+    return frozenset([n]) in {1: 2}
+
+
 def with_ordered_dicts(n: int) -> bool:
     return OrderedDict([(n, 1)]) == OrderedDict([(1, n)])
 
@@ -274,6 +334,7 @@ def with_ordered_dicts(n: int) -> bool:
     [
         (with_wrong_arguments, "calls insert of list with 1 values; allowed"),
         (with_what_an_assertion_says, "what Python says of an AssertionError; write a text"),
+        (with_a_set_as_key, "a set as a key, or as a member of a set; write a tuple"),
         (with_ordered_dicts, "an operator of these dicts; allowed"),
     ],
 )
@@ -281,3 +342,23 @@ def test_it_is_refused_with_what_is_allowed(function: Any, words: str) -> None:
     with pytest.raises(ModelError, match=r"test_usual_python\.py:\d+: ") as caught:
         compiled(function, [[1]] if function is with_wrong_arguments else [1])
     assert words in str(caught.value)
+
+
+def test_what_programs_have_of_modules_in_slices_and_of_pairs() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(4)]).eval()
+
+    def program(x: Any, depth: int) -> Any:
+        used = []
+        for at, layer in enumerate(layers[1:]):
+            if at < depth:
+                x = torch.tanh(layer(x))
+                used.append(at)
+        pairs = zip([x, x * 2], [x + 1, x - 1])  # noqa: B905
+        return [torch.cat(pair) for pair in pairs], used, [layer(x) for layer in layers[:-1]][1]
+
+    given = [(torch.ones(2) * k, k) for k in range(5)]
+    model, weights = model_of(dietcode.program(program), given, "slices")
+    found = native_program(plan_program(model, {}), weights)(given)
+    for own, one in zip(found, given, strict=True):
+        assert_same(as_torch(own), program(*one))
