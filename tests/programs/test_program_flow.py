@@ -607,7 +607,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
-    "large letters": (with_large_letters, ["ab"], "calls swapcase of a text; allowed: join, split, strip"),
+    "large letters": (with_large_letters, ["ab"], "calls swapcase of a text; allowed: join, split, rsplit"),
     "an object with code, with other fields": (
         with_code_at_birth,
         [1],
