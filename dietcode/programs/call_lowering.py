@@ -105,20 +105,20 @@ class CallLowering(ExpressionLowering):
         self.code.write(owner, self.value(node.func.value))
         args, named = self._arguments(node)
         end = Label()
-        for name, (_, contexts) in known.items():
+        for name, (function, contexts) in known.items():
             numbers = {self.contexts[one].number for one in contexts}
             if len(numbers) != 1:
                 raise self.refuse(
                     node, "calls a method with other modules in another sample; name them in the text"
                 )
-            values = self._completed(numbers, [self.code.read(owner), *args], named)
+            is_static = isinstance(function, staticmethod)
+            own = [] if is_static else [self.code.read(owner)]
+            values = self._completed(numbers, [*own, *args], named)
             other = Label()
             is_own = self.code.emit("kind", (self.code.read(owner),))
             wanted = KnownValue(RECORD_KINDS + list(self.records).index(name))
             self.code.jump_unless(self.code.emit("binary", (is_own, wanted), "=="), other)
-            self.code.write(
-                found, self.code.emit("call", [self.code.read(owner), *values[1:]], numbers.pop())
-            )
+            self.code.write(found, self.code.emit("call", [*own, *values[len(own) :]], numbers.pop()))
             self.code.jump(end)
             self.code.label(other)
         self.fail(
@@ -182,7 +182,7 @@ class CallLowering(ExpressionLowering):
         assert call is not None  # the recording has noted it with the role
         if not self.site(node).callees:
             raise self.refuse(node, "is done to empty lists in all samples; give others")
-        is_of_dicts = call.function.__module__ == dictionaries.__name__
+        is_of_dicts = dictionaries.is_of_dicts(call.function)
         read = self.value if is_of_dicts else self.items
         given = [
             self.value(one) if sets.is_own(call.function, k) else read(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def callable_of(function: Any) -> tuple[Any, list[Any]]:
         return function.function, function.bound
     if hasattr(function, "forward"):
         function = function.forward
-    if hasattr(function, "__self__"):
+    if inspect.ismethod(function):
         return function.__func__, [function.__self__]
     return function, []
 

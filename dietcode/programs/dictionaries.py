@@ -21,6 +21,7 @@ from dietcode.programs import (
     numerals,
     orders,
     sets,
+    splits,
     stacked,
     statements,
     texts,
@@ -28,6 +29,7 @@ from dietcode.programs import (
 from dietcode.runtime.programs.instances import find
 from dietcode.runtime.programs.results import DICT_RECORD
 
+_OF_DICTS = (__name__, "dietcode.programs.counters")  # which needs this module
 KEYS = "whole numbers, bools, texts, None, and tuples of them"
 
 
@@ -59,17 +61,26 @@ def default_of(factory: Any) -> Default | None:
         A type, or the syntax tree of a lambda.
     """
     if isinstance(factory, ast.Lambda):
-        body = factory.body
-        is_empty = isinstance(body, ast.List) and not body.elts
-        if factory.args.args or not (is_empty or isinstance(body, ast.Constant)):
-            return None
-        return Default(lambda _: copy.deepcopy(body))
+        return _of_lambda(factory.body) if not factory.args.args and _is_constant(factory.body) else None
     if factory is list:
         return Default(lambda node: ast.copy_location(ast.List([], ast.Load()), node))
     if any(factory is one for one in (int, float, bool)):
         return Default(lambda node: ast.copy_location(ast.Constant(factory()), node))
     library = next((own for one, own in ((dict, made), (set, sets.made)) if factory is one), None)
     return None if library is None else Default(lambda node: _empty(node, library))
+
+
+def _of_lambda(body: ast.expr) -> Default:
+    return Default(lambda _: copy.deepcopy(body))
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """Whether an expression is a number or a text, or a list or tuple of such, which is made anew."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub) and _is_constant(node.operand)
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(map(_is_constant, node.elts))
+    return isinstance(node, ast.Constant)
 
 
 def _empty(node: ast.AST, library: Callable[..., Any]) -> ast.expr:
@@ -86,6 +97,7 @@ class Dictionary:
     dict_values: list[Any]
 
     default: ClassVar[Default | None] = None  # of one that samples make; the program's text has it
+    is_ordered: ClassVar[bool] = False  # an OrderedDict, two of which are the same in one order alone
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -113,8 +125,13 @@ def is_key(value: Any) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a function is of `lists`, `orders`, `stacked`, `sets` or this module: each line is compiled."""
-    own = (lists, orders, sets, stacked, iterators, texts, letters, numerals, integers)
-    return getattr(function, "__module__", "") in (*(one.__name__ for one in own), __name__)
+    own = (lists, orders, sets, stacked, iterators, texts, splits, letters, numerals, integers)
+    return getattr(function, "__module__", "") in (*(one.__name__ for one in own), *_OF_DICTS)
+
+
+def is_of_dicts(function: Callable[..., Any]) -> bool:
+    """Whether a function takes dicts and Counters as they are."""
+    return function.__module__ in _OF_DICTS
 
 
 def of_given(given: Any) -> Dictionary:
@@ -133,42 +150,6 @@ def made(pairs: Sequence[Any]) -> Dictionary:
         else:
             own.dict_values[at] = value
     return own
-
-
-def counted(items: Sequence[Any]) -> Dictionary:
-    """Return ``Counter(items)``."""
-    own = Dictionary([], [])
-    count_more(own, items)
-    return own
-
-
-def count_more(own: Dictionary, items: Sequence[Any]) -> None:
-    """Do ``own.update(items)`` of a Counter."""
-    for key in items:
-        at = find(own.dict_keys, key)
-        if at < 0:
-            own.dict_keys.append(key)
-            own.dict_values.append(1)
-        else:
-            own.dict_values[at] = own.dict_values[at] + 1
-
-
-def commonest(own: Dictionary, many: int) -> list[Any]:
-    """Return ``own.most_common(many)`` of a Counter: equal ones as they came."""
-    return all_by_number(own)[:many]
-
-
-def all_by_number(own: Dictionary) -> list[Any]:
-    """Return ``own.most_common()`` of a Counter: equal ones as they came."""
-    found: list[Any] = []
-    for at in range(len(own.dict_keys)):
-        place = len(found)
-        found.append((own.dict_keys[at], own.dict_values[at]))
-        while place > 0 and found[place - 1][1] < own.dict_values[at]:
-            found[place] = found[place - 1]
-            place = place - 1
-        found[place] = (own.dict_keys[at], own.dict_values[at])
-    return found
 
 
 def copied(own: Dictionary) -> Dictionary:
@@ -274,6 +255,57 @@ def last_taken(own: Dictionary) -> Any:
     return own.dict_keys.pop(), own.dict_values.pop()
 
 
+def first_taken(own: Dictionary) -> Any:
+    """Return ``own.popitem(last=False)`` of an OrderedDict."""
+    if len(own.dict_keys) == 0:
+        raise KeyError("dictionary is empty")
+    return own.dict_keys.pop(0), own.dict_values.pop(0)
+
+
+def moved_last(own: Dictionary, key: Any) -> None:
+    """Do ``own.move_to_end(key)`` of an OrderedDict."""
+    at = find(own.dict_keys, key)
+    if at < 0:
+        raise KeyError("a key that the dict lacks")
+    own.dict_keys.append(own.dict_keys.pop(at))
+    own.dict_values.append(own.dict_values.pop(at))
+
+
+def moved_first(own: Dictionary, key: Any) -> None:
+    """Do ``own.move_to_end(key, last=False)`` of an OrderedDict."""
+    at = find(own.dict_keys, key)
+    if at < 0:
+        raise KeyError("a key that the dict lacks")
+    own.dict_keys = [own.dict_keys.pop(at), *own.dict_keys]
+    own.dict_values = [own.dict_values.pop(at), *own.dict_values]
+
+
+def merged(own: Dictionary, other: Dictionary) -> Dictionary:
+    """Return ``own | other``."""
+    return united(copied(own), other)
+
+
+def same(own: Dictionary, other: Dictionary) -> bool:
+    """Return ``own == other``."""
+    if len(own.dict_keys) != len(other.dict_keys):
+        return False
+    for one in range(len(own.dict_keys)):
+        at = find(other.dict_keys, own.dict_keys[one])
+        if at < 0 or own.dict_values[one] != other.dict_values[at]:
+            return False
+    return True
+
+
+def differs(own: Dictionary, other: Dictionary) -> bool:
+    """Return ``own != other``."""
+    return not same(own, other)
+
+
+def in_order(own: Dictionary) -> Dictionary:
+    """Return a dict that is an OrderedDict."""
+    return own
+
+
 def clear(own: Dictionary) -> None:
     """Do ``own.clear()``."""
     own.dict_keys = []
@@ -298,11 +330,13 @@ def pairs(own: Dictionary) -> list[Any]:
     return found
 
 
-OF_COUNTERS: dict[tuple[str, int], Callable[..., Any]] = {
-    ("most_common", 0): all_by_number,
-    ("most_common", 1): commonest,
-    ("update", 1): count_more,
+OF_ENDS: dict[tuple[str, int, bool], Callable[..., Any]] = {  # by whether it is the last one
+    ("popitem", 0, True): last_taken,
+    ("popitem", 0, False): first_taken,
+    ("move_to_end", 1, True): moved_last,
+    ("move_to_end", 1, False): moved_first,
 }
+OPERATORS: dict[str, Callable[..., Any]] = {"or_": merged, "eq": same, "ne": differs}  # by names in operator
 VIEWS = {"keys": keys, "values": values, "items": pairs}
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("get", 1): got_or_none,
@@ -311,6 +345,7 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("pop", 1): taken,
     ("pop", 2): taken_or,
     ("popitem", 0): last_taken,
+    ("move_to_end", 1): moved_last,
     ("update", 1): united,
     ("copy", 0): copied,
     ("clear", 0): clear,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
 from dietcode.programs import dictionaries, sets
+from dietcode.programs.class_constants import class_constant
 from dietcode.programs.generators import as_list, has_yield
 from dietcode.programs.lazy_loops import as_generator
 from dietcode.programs.made_lists import is_looped, with_pairs
@@ -103,6 +105,22 @@ class DisplaySimplification(ast.NodeTransformer):
         is_within = isinstance(node, ast.Name) and node.id in self._within
         is_function = callable(named) and not isinstance(named, type)
         return as_value(node) if is_within or is_function else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """``self.MOVES`` -> the dict that all objects of the class share."""
+        return class_constant(node, self._tree, self._outside) or self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        node.iter = self._members(node.iter)
+        return self.generic_visit(node)
+
+    def _members(self, node: ast.expr) -> ast.expr:
+        """Return the members of an Enum, in order, where an expression names one; all else as it is."""
+        cls = self._stands_for(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        if not isinstance(cls, type) or not issubclass(cls, Enum):
+            return node
+        named = [at(node, ast.Attribute(node, one.name, ast.Load())) for one in cls]
+        return at(node, ast.Tuple([*named], ast.Load()))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.body, node.orelse = self._value_of(node.body), self._value_of(node.orelse)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dietcode.programs.containers import MISSING, TableLookup, are_scalars
 from dietcode.programs.nested_functions import NestedFunction
-from dietcode.programs.spreading import is_read_alone
+from dietcode.programs.statements import is_read_alone
 from dietcode.runtime.programs.instances import plain_value
 
 

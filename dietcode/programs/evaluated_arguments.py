@@ -17,12 +17,12 @@ from dietcode.programs.sources import FunctionSource
 from dietcode.programs.spreading import (
     has_stars,
     is_made_alone,
-    is_read_alone,
     lacks_rest,
     names_written,
     spread,
     with_named_rest,
 )
+from dietcode.programs.statements import is_read_alone
 
 
 class ArgumentEvaluation(StackEvaluation):

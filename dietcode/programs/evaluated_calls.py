@@ -20,8 +20,8 @@ from dietcode.programs import (
     numerals,
     orders,
     sets,
+    splits,
     stacked,
-    statements,
     texts,
 )
 from dietcode.programs import module as marks
@@ -54,8 +54,6 @@ _ADVICE = {
     "hasattr": "give objects the field, as None where they lack it",
     "print": "a program computes results; print them outside",
     "dict": "allowed: dict(), of a dict, of a list of pairs, dict(name=value)",
-    "fromkeys": "write {key: value for key in keys}",
-    "frozenset": "write set, or a tuple",
     "range": "write list(range(…))",
     "zip": "write list(zip(…))",
     "enumerate": "write list(enumerate(…))",
@@ -67,7 +65,7 @@ _ADVICE = {
 }
 _OF_PACKAGES = {
     "random": "give the instance its random numbers, and read them from a list",
-    "itertools": "write it as loops",
+    "itertools": "write it as loops; cycle within islice, or items[k % len(items)] of a counter k",
 }
 _OF_TENSORS = {
     "min": "write torch.minimum, or item()",
@@ -75,6 +73,7 @@ _OF_TENSORS = {
     "list": "write x.unbind()",
     "tuple": "write x.unbind()",
 }
+_OF_TEXTS = tuple(one.__name__ for one in (texts, splits, letters, numerals))
 _REHEARSED = 3  # rows with which each line of a function of `lists` is reached
 
 
@@ -142,37 +141,14 @@ class CallEvaluation(IteratorEvaluation):
             (closure, self._closure),
             (collections.deque, self._deque),
             (functools.partial, self._partial),
+            (dictionaries.in_order, lambda node: self._marked(node, "is_ordered")),
+            (sets.frozen, lambda node: self._marked(node, "is_frozen")),
+            *((one, lambda node, own=one: self._kept_loop(node, own)) for one in LOOPED),
         )
 
     def _concurrent(self, node: ast.Call) -> Any:
         self._set_role(node, "concurrent")
         return tuple(self._value(one) for one in node.args)
-
-    def _with_default(self, node: ast.Call) -> Dictionary:
-        """Make a ``defaultdict``: a dict whose missing items are written where it is read."""
-        given = node.args[0] if len(node.args) == 1 and not node.keywords else None
-        factory = given if given is None or isinstance(given, ast.Lambda) else self._statics.find(given)[1]
-        default = dictionaries.default_of(factory)
-        if default is None:
-            allowed = "of list, dict, set, int, float, or a lambda of a constant; or d.setdefault(key, …)"
-            raise self._refuse(node, f"this defaultdict; allowed: {allowed}")
-        return self._made_of(node, dictionaries.made, [], default)
-
-    def _counter(self, node: ast.Call) -> Dictionary:
-        """Make a ``Counter`` of a list, or an empty one."""
-        if len(node.args) > 1 or node.keywords:
-            raise self._refuse(node, "this Counter; allowed: of a list, or empty")
-        return self._made_of(node, dictionaries.counted, node.args, dictionaries.OF_COUNTER)
-
-    def _made_of(
-        self, node: ast.Call, function: Any, args: list[ast.expr], default: dictionaries.Default
-    ) -> Dictionary:
-        """Return what a function of `dictionaries` makes of an argument, or of an empty list."""
-        empty = self._source.chains.setdefault((node, 1), statements.at(node, ast.List([], ast.Load())))
-        given = args[0] if args else empty
-        found: Dictionary = self._library(node, ListsCall(function, ((given, self._value(given)),)))
-        found.default = default  # type: ignore[misc]  # of this one, and not of the class
-        return found
 
     def _listed(self, node: ast.Call) -> Any:
         if len(node.args) != 1 or not self._is_looped(node.args[0]):
@@ -246,7 +222,7 @@ class CallEvaluation(IteratorEvaluation):
             raise self._refuse(node, "is done to other kinds of values in another sample")
         is_first, site.library = site.library is None, call
         changes = call.function in (*lists.CHANGING, *orders.CHANGING)
-        is_of_dicts = call.function.__module__ == dictionaries.__name__
+        is_of_dicts = dictionaries.is_of_dicts(call.function)
         is_kept = changes or is_of_dicts or call.function.__module__ == sets.__name__  # by the value itself
         given = [list(one) if _is_read_as_list(one, is_of_dicts) else one for _, one in call.given]
         given = [
@@ -258,11 +234,15 @@ class CallEvaluation(IteratorEvaluation):
             for (own, _), one in zip(call.given, given, strict=True)
         ]
         parameters = self._recording.source_of(call.function).parameters
+        for name, (_, one) in zip(parameters, call.given, strict=True):
+            if isinstance(one, MemberSet) and name in ("key", "one") and is_kept:
+                what = "a set as a key, or as a member of a set"
+                raise self._refuse(node, f"{what}; write a tuple of its members, tuple(sorted(s))")
         statics = {
             name: value for name, (own, value) in zip(parameters, call.given, strict=True) if own is None
         }
         try:
-            if is_first and call.function.__module__ in (texts.__name__, letters.__name__, numerals.__name__):
+            if is_first and call.function.__module__ in _OF_TEXTS:
                 for pair in texts.REHEARSED:
                     rows = iter([*pair, *pair])
                     others = [next(rows) if isinstance(one, str) else one for one in given]

@@ -42,7 +42,8 @@ class ExceptionEvaluation(CallEvaluation):
     def _assert(self, node: ast.Assert) -> Any:
         if not self._truth(node.test):
             error = AssertionError(ast.unparse(node.test))
-            raise SampleError(self._refuse(node, f"a sample fails this assertion; {_SAMPLES}"), error)
+            refusal = self._refuse(node, f"a sample fails this assertion; {_SAMPLES}")
+            raise SampleError(refusal, error, is_noticed=True)  # Python says nothing
         return NEXT
 
     def _try(self, node: ast.Try) -> Any:

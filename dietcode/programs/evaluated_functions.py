@@ -11,8 +11,7 @@ from dietcode.programs.evaluated_arguments import ArgumentEvaluation
 from dietcode.programs.function_values import FunctionParts, class_of, parts_of
 from dietcode.programs.kinds import kind_of, words
 from dietcode.programs.sources import is_frozen
-from dietcode.programs.spreading import is_read_alone
-from dietcode.programs.statements import at, constant
+from dietcode.programs.statements import at, constant, is_read_alone
 
 
 class FunctionEvaluation(ArgumentEvaluation):

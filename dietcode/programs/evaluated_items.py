@@ -267,7 +267,10 @@ class ItemEvaluation(Evaluation):
         self._check_apart(target, value)
         items, many = list(value), len(target.elts)
         if any(isinstance(one, ast.Starred) for one in target.elts):
-            raise self._refuse(target, "several names with a star; allowed: one")
+            raise self._refuse(
+                target,
+                "a star within a comprehension, or several; write items[1:], or one star of an assignment",
+            )
         if len(items) != many:
             word = "too many" if len(items) > many else "not enough"
             error = ValueError(f"{word} values to unpack (expected {many}, got {len(items)})")

@@ -1,11 +1,12 @@
-"""Iterators in a program's text, run on samples: ``iter``, ``next``, ``count``, ``deque(maxlen=n)``."""
+"""Iterators in a program's text, and what ``collections`` has, run on samples."""
 
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
-from dietcode.programs import iterators, lists, numerals, sets, statements, texts
+from dietcode.programs import counters, dictionaries, iterators, lists, numerals, sets, statements, texts
 from dietcode.programs.dictionaries import Dictionary, is_library
 from dietcode.programs.evaluated_functions import FunctionEvaluation
 from dietcode.programs.iterators import ListIterator, NumberIterator
@@ -105,6 +106,47 @@ class IteratorEvaluation(FunctionEvaluation):
         if of_text is None:
             return None
         return (self._library(node, ListsCall(of_text, ((node.args[0], value),))),)
+
+    def _kept_loop(self, node: ast.Call, function: Any) -> Any:
+        """Return ``range`` that is a value as a list, and ``zip`` and the like as an iterator of one."""
+        whole = statements.call(node, "list", copy.copy(node))  # which is another place of the text
+        made = whole if function is range else statements.call(node, "iter", whole)
+        written = self._source.chains.setdefault((node, 12), made)
+        self._set_role(node, "written").value = written
+        return self._value(written)
+
+    def _marked(self, node: ast.Call, mark: str) -> Any:
+        """Return a dict that is an OrderedDict, or a set that is frozen: samples know it."""
+        self._set_role(node, "written").value = node.args[0]
+        found = self._value(node.args[0])
+        setattr(found, mark, True)
+        return found
+
+    def _with_default(self, node: ast.Call) -> Dictionary:
+        """Make a ``defaultdict``: a dict whose missing items are written where it is read."""
+        given = node.args[0] if len(node.args) == 1 and not node.keywords else None
+        factory = given if given is None or isinstance(given, ast.Lambda) else self._statics.find(given)[1]
+        default = dictionaries.default_of(factory)
+        if default is None:
+            allowed = "of list, dict, set, int, float, or a lambda of constants; or d.setdefault(key, …)"
+            raise self._refuse(node, f"this defaultdict; allowed: {allowed}")
+        return self._made_of(node, dictionaries.made, [], default)
+
+    def _counter(self, node: ast.Call) -> Dictionary:
+        """Make a ``Counter`` of a list, or an empty one."""
+        if len(node.args) > 1 or node.keywords:
+            raise self._refuse(node, "this Counter; allowed: of a list, or empty")
+        return self._made_of(node, counters.counted, node.args, dictionaries.OF_COUNTER)
+
+    def _made_of(
+        self, node: ast.Call, function: Any, args: list[ast.expr], default: dictionaries.Default
+    ) -> Dictionary:
+        """Return what a function of `dictionaries` makes of an argument, or of an empty list."""
+        empty = self._source.chains.setdefault((node, 1), statements.at(node, ast.List([], ast.Load())))
+        given = args[0] if args else empty
+        found: Dictionary = self._library(node, ListsCall(function, ((given, self._value(given)),)))
+        found.default = default  # type: ignore[misc]  # of this one, and not of the class
+        return found
 
     def _deque(self, node: ast.Call) -> BoundedList:
         """Make a deque that has a number of items at most, which is a constant."""

@@ -15,8 +15,7 @@ from dietcode.programs.exceptions import SampleError
 from dietcode.programs.iterators import ListIterator, NumberIterator
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import is_tensor
-from dietcode.programs.spreading import is_read_alone
-from dietcode.programs.statements import at
+from dietcode.programs.statements import at, is_read_alone
 from dietcode.programs.unrolling import listed
 
 LOOPED = (range, enumerate, zip, reversed)

@@ -7,33 +7,39 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.programs import dictionaries, lists, sets
+from dietcode.programs import counters, dictionaries, lists, sets
 from dietcode.programs.dictionaries import Dictionary, DictView
 from dietcode.programs.evaluated_objects import ObjectEvaluation
 from dietcode.programs.function_values import parts_of
 from dietcode.programs.generators import MOST, is_of_generator
 from dietcode.programs.kinds import BoundedList, Extremes, WholeNumbers, is_record_kind, kind_of, words
-from dietcode.programs.roles import LIST_METHODS
+from dietcode.programs.roles import BINARY, LIST_METHODS
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sites import is_of_library
 from dietcode.programs.sources import is_tensor
-from dietcode.programs.spreading import is_read_alone
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, topk_call
-from dietcode.programs.statements import at
+from dietcode.programs.statements import at, is_read_alone
 
-_LISTS_METHODS: dict[str, Callable[..., Any]] = {
-    "extend": lists.extend,
-    "insert": lists.insert,
-    "remove": lists.removed,
-    "index": lists.position,
-    "count": lists.count,
-    "reverse": lists.turn,
-    "clear": lists.clear,
-    "popleft": lists.pop_first,
-    "appendleft": lists.append_first,
+_LISTS_METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
+    ("extend", 1): lists.extend,
+    ("insert", 2): lists.insert,
+    ("remove", 1): lists.removed,
+    ("index", 1): lists.position,
+    ("index", 2): lists.position_from,
+    ("index", 3): lists.position_between,
+    ("count", 1): lists.count,
+    ("reverse", 0): lists.turn,
+    ("clear", 0): lists.clear,
+    ("popleft", 0): lists.pop_first,
+    ("appendleft", 1): lists.append_first,
+    ("extendleft", 1): lists.extend_first,
+    ("rotate", 0): lists.rotate_once,
+    ("rotate", 1): lists.rotate,
 }
-_LIST_METHODS = (*LIST_METHODS, "copy", "sort", *_LISTS_METHODS)
+_OF_TUPLES = ("index", "count")
+_PLAIN_METHODS = {"append": (1,), "pop": (0, 1), "copy": (0,), "sort": (0,)}  # and their numbers of arguments
+_LIST_METHODS = tuple(dict.fromkeys([*LIST_METHODS, "copy", "sort", *(name for name, _ in _LISTS_METHODS)]))
 _TOPK = ("input", "k", "dim", "largest", "sorted")  # its parameters
 _OF_TOPK = "allowed: the largest of one axis, x[i].topk(k) of each row, (-x).topk(k) for the smallest"
 
@@ -93,12 +99,15 @@ class MethodEvaluation(ObjectEvaluation):
             many = self._source.chains.setdefault((node, base.most), at(node, ast.Constant(base.most)))
             own = (node.func.value, base), (node.args[0], args[0]), (many, base.most)
             return self._library(node, ListsCall(lists.append_within, own))
-        if not isinstance(base, list) or named or name not in _LIST_METHODS:
+        function = _LISTS_METHODS.get((name, len(args)))
+        is_own = isinstance(base, list) or (type(base) is tuple and name in _OF_TUPLES)
+        if not is_own or named or (function is None and len(args) not in _PLAIN_METHODS.get(name, ())):
+            many = f" with {len(args)} values" if is_own and name in _LIST_METHODS else ""
             allowed = f"methods of tensors, and {', '.join(_LIST_METHODS)} of lists"
-            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}; allowed: {allowed}")
-        if name in _LISTS_METHODS:
+            raise self._refuse(node, f"calls {name} of {words(kind_of(base))}{many}; allowed: {allowed}")
+        if function is not None:
             pairs = tuple(zip([node.func.value, *node.args], [base, *args], strict=True))
-            return self._library(node, ListsCall(_LISTS_METHODS[name], pairs))
+            return self._library(node, ListsCall(function, pairs))
         if len(base) > MOST and is_of_generator(node.func.value):
             raise self._refuse(
                 node, f"yields more than {MOST} values: a generator runs to its end where it is called"
@@ -119,12 +128,17 @@ class MethodEvaluation(ObjectEvaluation):
             ("dict", dictionaries.METHODS) if isinstance(base, Dictionary) else ("set", sets.METHODS)
         )
         if isinstance(base, Dictionary) and base.default is dictionaries.OF_COUNTER:
-            methods = methods | dictionaries.OF_COUNTERS
+            methods = methods | counters.METHODS
         if name == "copy" and isinstance(base, Dictionary) and base.default is not None:
             raise self._refuse(node, "copies a defaultdict or a Counter; write dict(d), or make another one")
         function = methods.get((name, len(args))) if not named else None
-        if function is dictionaries.count_more and isinstance(args[0], Dictionary):
-            raise self._refuse(node, "updates a Counter by a dict; allowed: by a list of what is counted")
+        if isinstance(base, Dictionary) and list(named) == ["last"] and type(named["last"]) is bool:
+            known = self._statics.find(node.keywords[0].value)[0]
+            function = dictionaries.OF_ENDS.get((name, len(args), named["last"])) if known else None
+        if function is counters.count_more and isinstance(args[0], Dictionary):
+            if args[0].default is not dictionaries.OF_COUNTER:
+                raise self._refuse(node, "updates a Counter by a dict; allowed: by a list, or a Counter")
+            function = counters.count_all
         if function is None:
             allowed = ", ".join(dict.fromkeys(one for one, _ in methods))
             raise self._refuse(node, f"calls {name} of a {what} with {len(args)} values; allowed: {allowed}")
@@ -133,7 +147,27 @@ class MethodEvaluation(ObjectEvaluation):
         found = self._of_dict(node, function, (node.func.value, base), *zip(node.args, args, strict=True))
         if name == "update":
             return None
+        if isinstance(base, MemberSet):
+            sets.as_frozen(found, base)
+        elif isinstance(found, Dictionary) and name == "copy":
+            found.is_ordered = base.is_ordered  # type: ignore[misc]  # of this one, and not of the class
         return DictView(found) if name in dictionaries.VIEWS else found
+
+    def _changed_by(self, node: ast.AugAssign, before: MemberSet | Dictionary, other: Any) -> Any:
+        """Return a after ``a |= b`` of two sets or dicts, or ``a &= b`` or ``a -= b`` of two sets."""
+        word = BINARY[type(node.op)][1].__name__
+        sides = (node.target, before), (node.value, other)
+        function = None
+        if isinstance(before, MemberSet) and isinstance(other, MemberSet):
+            function = (sets.OPERATORS if before.is_frozen else sets.IN_PLACE).get(word)
+        elif isinstance(before, Dictionary) and isinstance(other, Dictionary):
+            are_plain = not any(one.default is dictionaries.OF_COUNTER for one in (before, other))
+            function = dictionaries.united if are_plain and word == "or_" else None
+        if function is None:
+            what = "changes a set or a dict; allowed: |=, &= and -= of two sets, |= of two dicts"
+            raise self._refuse(node, f"{what}; write s = s ^ t in full")
+        found = self._library(node, ListsCall(function, sides))
+        return sets.as_frozen(found, before) if isinstance(before, MemberSet) else found
 
     def _method_of_tensor(self, node: ast.Call, base: Any, args: list[Any], named: dict[str, Any]) -> Any:
         assert isinstance(node.func, ast.Attribute)  # where it is called

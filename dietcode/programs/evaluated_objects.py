@@ -19,7 +19,7 @@ from dietcode.programs.kinds import is_record_kind, kind_of
 from dietcode.programs.roles import initialiser_of, is_users
 from dietcode.programs.sets import MemberSet
 from dietcode.programs.sources import FunctionSource
-from dietcode.programs.spreading import is_read_alone
+from dietcode.programs.statements import is_read_alone
 
 _OF_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 OPERATORS: dict[Any, tuple[str, ...]] = {
@@ -75,9 +75,10 @@ class ObjectEvaluation(LoopEvaluation):
         if name == "_replace" and hasattr(cls, "_fields") and not args:
             return self._with_fields(node, base, named, lambda: base._replace(**named))
         function = inspect.getattr_static(cls, name, None)
-        if isinstance(function, staticmethod | classmethod):
+        if isinstance(function, classmethod):
             raise self._refuse(node, f"calls {name} of an object; name its class, {cls.__name__}.{name}(…)")
-        if not inspect.isfunction(function) or not is_users(function):
+        plain = function.__func__ if isinstance(function, staticmethod) else function
+        if not inspect.isfunction(plain) or not is_users(plain):
             raise self._refuse(node, f"calls {name} of a {cls.__name__}, which has no such method of its own")
         return self._of_class(node, base, function, args, named)
 
@@ -136,11 +137,14 @@ class ObjectEvaluation(LoopEvaluation):
         self._fields(node, cls)
         site = self._set_role(node, "method")
         site.value = site.value or {}
-        source = self._recording.source_of(function)
-        given, nodes = self._in_order(node, source, [base, *args], [node.func.value, *node.args], named)
+        is_static = isinstance(function, staticmethod)
+        plain, owner = (function.__func__, []) if is_static else (function, [base])
+        source = self._recording.source_of(plain)
+        nodes: list[ast.expr | None] = [*([] if is_static else [node.func.value]), *node.args]
+        given, nodes = self._in_order(node, source, [*owner, *args], nodes, named)
         statics = static_arguments(self._statics, source, nodes, given)
         callees = site.value.setdefault(cls.__name__, (function, {}))[1]
-        return self._recording.call(function, given, statics, callees)[0]
+        return self._recording.call(plain, given, statics, callees)[0]
 
     def _in_order(
         self,

@@ -9,8 +9,10 @@ from typing import Any
 from dietcode.programs import stacked
 from dietcode.programs.evaluated_texts import TextEvaluation
 from dietcode.programs.kinds import WholeNumbers, kind_of, words
+from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ALLOWED as STACKS
 from dietcode.programs.stacks import ListsCall, StackedRows, rows_if_tensors, tensor_call
+from dietcode.programs.statements import at, is_read_alone
 
 
 class StackEvaluation(TextEvaluation):
@@ -59,12 +61,30 @@ class StackEvaluation(TextEvaluation):
 
             numbers = ListsCall(stacked.each, ((None, torch.squeeze), (node.args[0], given)))
             return rows_if_tensors(self._library(node, numbers))
+        is_tuple = type(args[0]) is tuple and is_read_alone(node.args[0])
+        if is_tuple and rank < 2 and args[0] and all(map(is_tensor, args[0])):
+            return self._with_items(node, len(args[0]))
         if rank < 2 or axis not in (0, -rank) or named:
             what = "of tensors float32 of one shape and of two axes or more, along axis 0"
             raise self._refuse(
                 node, f"{function.__name__} of {_words_of_items(args[0])}; allowed: {what}, or torch.stack"
             )
         return rows_if_tensors(self._library(node, ListsCall(stacked.unbound, ((node.args[0], given),))))
+
+    def _with_items(self, node: ast.Call, many: int) -> Any:
+        """Evaluate a call of a tuple with the items of it written out."""
+        given, chains = node.args[0], self._source.chains
+        if (node, 11) not in chains:
+            items: list[ast.expr] = [
+                at(given, ast.Subscript(given, at(given, ast.Constant(k)), ast.Load())) for k in range(many)
+            ]
+            whole = at(given, ast.Tuple(items, ast.Load()))
+            chains[node, 11] = many, at(node, ast.Call(node.func, [whole, *node.args[1:]], node.keywords))
+        known, written = chains[node, 11]
+        if known != many:
+            raise self._refuse(node, "joins a tuple of another number of tensors in another sample")
+        self._set_role(node, "written").value = written
+        return self._value(written)
 
     def _stacked(
         self,

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import letters, lists, texts
+from dietcode.programs import letters, lists, splits, texts
 from dietcode.programs.evaluated_methods import MethodEvaluation
-from dietcode.programs.formats import by_fields, by_percent, in_base, specification_of, written
+from dietcode.programs.formats import by_fields, by_percent, displayed, in_base, specification_of, written
 from dietcode.programs.kinds import NUMBERS, kind_of, words
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.stacks import ListsCall
@@ -30,8 +30,18 @@ class TextEvaluation(MethodEvaluation):
         if isinstance(node, ast.Constant):
             return str(node.value)
         assert isinstance(node, ast.FormattedValue)  # Python has no other
-        value = self._plain_value(node.value)
+        value = self._value(node.value)
         spec = specification_of(node)
+        if _is_displayed(value) or self._word_of_text(value):
+            if spec != "":
+                raise self._refuse(
+                    node, f"{ast.unparse(node)} of {words(kind_of(value))}; write !s before it"
+                )
+            name = f"formatted {node.lineno} {node.col_offset}"
+            made = call(node, "str", at(node, ast.Name(name, ast.Load())))
+            whole = self._source.chains.setdefault((node, 6), made)
+            return str(self._over_variables(node, ((name, node.value, value),), whole))
+        value = self._plain(node.value, value)
         is_text = node.conversion == ord("s") or isinstance(value, str)
         if node.conversion not in (-1, ord("s")):
             raise self._refuse(node, f"{ast.unparse(node)}; allowed: !r and !s")
@@ -148,6 +158,10 @@ class TextEvaluation(MethodEvaluation):
         if len(node.args) != 1 or node.keywords:
             raise self._refuse(node, "str takes one value")
         value = self._value(node.args[0])
+        if self._word_of_text(value):
+            return str(self._by_name(node, self._word_of_text(value), node.args, [value]))
+        if _is_displayed(value):
+            return str(self._displayed(node, value))
         if not isinstance(value, BaseException):
             self._set_role(node, "text")
             return str(self._plain(node.args[0], value))
@@ -165,6 +179,10 @@ class TextEvaluation(MethodEvaluation):
         value = self._value(node.args[0])
         if isinstance(value, str):
             return self._library(node, ListsCall(letters.quoted, ((node.args[0], value),)))
+        if self._says_itself(value, "__repr__"):
+            return str(self._by_name(node, "__repr__", node.args, [value]))
+        if _is_displayed(value):
+            return self._displayed(node, value)
         self._set_role(node, "text")
         return str(self._plain(node.args[0], value))
 
@@ -172,13 +190,23 @@ class TextEvaluation(MethodEvaluation):
         """Run a method of a text: ``join``, and those of `texts`."""
         assert isinstance(node.func, ast.Attribute)  # where it is called
         name = node.func.attr
-        function = texts.METHODS.get((name, len(args))) if not named else None
-        taken = int if name in texts.OF_WIDTHS else str
-        if function is not None and all(isinstance(one, taken) for one in args):
+        if name in ("split", "rsplit") and named and set(named) <= {"sep", "maxsplit"} and not args[1:]:
+            return self._split_by_names(node, args)
+        key = (name, len(args))
+        function = texts.METHODS.get(key) if not named else None
+        taken = texts.TAKEN.get(key, (str,) * len(args))
+        if name in texts.OF_TUPLES and len(args) == 1 and type(args[0]) is tuple and not named:
+            function, taken = texts.OF_TUPLES[name], (tuple,)
+        if key == ("split", 2) and args[0] is None:
+            function, taken = splits.words_of, (type(None), int)
+        if function is not None and all(map(isinstance, args, taken)):
             pairs = zip([node.func.value, *node.args], [base, *args], strict=True)
             return self._library(node, ListsCall(function, tuple(pairs)))
         if name == "format":
             return self._by_fields(node, base, args, named)
+        if name == "join" and len(args) == 1 and isinstance(args[0], str):
+            listed = at(node, ast.Call(node.func, [call(node, "list", node.args[0])], []))
+            return self._written(node, listed)
         if name != "join" or len(args) != 1 or named or not isinstance(args[0], list | tuple):
             what = (
                 f"calls {name} of a text; allowed: {', '.join(texts.ALLOWED)}, f-strings, + and comparisons"
@@ -186,6 +214,50 @@ class TextEvaluation(MethodEvaluation):
             raise self._refuse(node, what)
         pairs = (node.func.value, base), (node.args[0], args[0])  # type: ignore[assignment]
         return self._library(node, ListsCall(lists.joined, tuple(pairs)))
+
+    def _word_of_text(self, value: Any) -> str:
+        """Return the method by which an object's class says its text; empty for anything else."""
+        known = (one for one in ("__str__", "__repr__") if self._says_itself(value, one))
+        return "" if isinstance(value, BaseException) else next(known, "")
+
+    def _displayed(self, node: ast.Call, value: list[Any] | tuple[Any, ...]) -> Any:
+        """Return the text of a list or a tuple, as Python displays it."""
+        many = None if isinstance(value, list) else len(value)
+        if many is None and len({_displayed_as(one) for one in value}) > 1:
+            raise self._refuse(node, "the text of a list of several kinds of items; write those of its items")
+        chains, key = self._source.chains, (node, 10)
+        if key not in chains:
+            name = f"displayed {len(chains)}"  # another one within each
+            chains[key] = name, many, ast.fix_missing_locations(displayed(node, name, many))
+        name, known, whole = chains[key]
+        if known != many:
+            raise self._refuse(
+                node, "the text of lists or tuples of other lengths; write those of their items"
+            )
+        return self._over_variables(node, ((name, node.args[0], value),), whole)
+
+    def _written(self, node: ast.Call, made: ast.expr) -> Any:
+        """Evaluate a call as another expression."""
+        written = self._source.chains.setdefault((node, 6), ast.fix_missing_locations(made))
+        self._set_role(node, "written").value = written
+        return self._value(written)
+
+    def _split_by_names(self, node: ast.Call, args: list[Any]) -> Any:
+        """Return ``text.split(sep=…, maxsplit=…)``."""
+        named = {str(one.arg): one.value for one in node.keywords}
+        separator = node.args[0] if args else named.get("sep", at(node, ast.Constant(None)))
+        given = [separator, named["maxsplit"]] if "maxsplit" in named else [separator]
+        return self._written(node, at(node, ast.Call(node.func, given, [])))
+
+
+def _displayed_as(value: Any) -> Any:
+    """Return what says how the text of a value is made: its class, of tuples their length."""
+    return len(value) if type(value) is tuple else type(value) if isinstance(value, str | list) else None
+
+
+def _is_displayed(value: Any) -> bool:
+    """Whether a value is a list or a tuple, whose text has those of its items."""
+    return type(value) in (list, tuple)
 
 
 def _kind_of_number(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import dictionaries, lists, sets, texts
+from dietcode.programs import counters, dictionaries, lists, sets, texts
 from dietcode.programs.containers import TableLookup, members_of
 from dietcode.programs.dictionaries import DICT, Dictionary, DictView
 from dietcode.programs.exceptions import NOTICED, SampleError
@@ -218,9 +218,10 @@ class Evaluation(ABC):
             of_sets = sets.OPERATORS.get(function.__name__)
             if of_sets is None or not all(isinstance(one, MemberSet) for one in operands):
                 raise self._refuse(node, f"an operator of sets; allowed: {sets.ALLOWED}")
-            return self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
+            found = self._of_dict(node, of_sets, *zip(nodes, operands, strict=True))
+            return sets.as_frozen(found, operands[0])
         if any(isinstance(one, Dictionary) for one in operands):
-            raise self._refuse(node, "an operator of dicts; allowed: in, len, [key], {**a, **b} and methods")
+            return self._operated_of_dicts(node, function, operands, nodes)
         if function is operator.mul and any(isinstance(one, list | str | tuple) for one in operands):
             pairs = list(zip(nodes, operands, strict=True))
             given = pairs if isinstance(operands[0], list | str | tuple) else pairs[::-1]
@@ -240,6 +241,20 @@ class Evaluation(ABC):
         except Exception as error:
             raise self._failed(node, error) from None
         return found.item() if is_tensor(found) else found  # of whole numbers that argmax gave
+
+    def _operated_of_dicts(
+        self, node: ast.AST, function: Callable[..., Any], operands: list[Any], nodes: list[ast.expr]
+    ) -> Any:
+        """Compute ``a | b``, ``a == b`` or ``a != b`` of two dicts, or of two Counters."""
+        are_dicts = all(isinstance(one, Dictionary) for one in operands)
+        are_counters = [are_dicts and one.default is dictionaries.OF_COUNTER for one in operands]
+        is_plain = are_dicts and not any(one.default or one.is_ordered for one in operands)
+        known = counters.OPERATORS if all(are_counters) else dictionaries.OPERATORS if is_plain else {}
+        own = known.get(function.__name__)
+        if own is None:
+            allowed = "|, == and != of two plain dicts, == of two Counters, in, len, [key] and methods"
+            raise self._refuse(node, f"an operator of these dicts; allowed: {allowed}")
+        return self._of_dict(node, own, *zip(nodes, operands, strict=True))
 
     def _tensors(self, node: ast.AST, function: Callable[..., Any], args: list[Any], **kwargs: Any) -> Any:
         """Compute tensors."""

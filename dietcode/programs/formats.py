@@ -177,6 +177,21 @@ def _in_width(node: ast.AST, spec: _Specification, value: ast.expr, align: str) 
     return call(node, constant(function), value, spec.width, at(node, ast.Constant(spec.fill)))
 
 
+def displayed(node: ast.AST, name: str, many: int | None) -> ast.expr:
+    """Return the text of a list, or of a tuple of so many items, that a variable holds."""
+    items = at(node, ast.Name(name, ast.Load()))
+    if many is None:
+        loop = ast.comprehension(at(node, ast.Name(f"one {name}", ast.Store())), items, [], 0)
+        one = at(node, ast.Name(f"one {name}", ast.Load()))
+        rows: ast.expr = at(node, ast.ListComp(call(node, "repr", one), [loop]))
+        rows.col_offset = -int(name.rsplit(maxsplit=1)[-1])  # another one within it has a list of its own
+    else:
+        own = [at(node, ast.Subscript(items, at(node, ast.Constant(k)), ast.Load())) for k in range(many)]
+        rows = at(node, ast.List([call(node, "repr", one) for one in own], ast.Load()))
+    ends = at(node, ast.Constant("[]" if many is None else "()"))
+    return call(node, constant(numerals.between_ends), rows, ends)
+
+
 def by_fields(node: ast.AST, text: str, args: Sequence[ast.expr], named: dict[str, ast.expr]) -> Any:
     """Return ``text.format(*args, **named)`` as an f-string; None where fields have fields of their own."""
     parts: list[ast.expr] = []

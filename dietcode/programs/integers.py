@@ -55,3 +55,21 @@ def ways(many: int, chosen: int) -> int:
     for k in range(min(chosen, many - chosen)):
         found = found * (many - k) // (k + 1)
     return found if chosen <= many else 0
+
+
+def power_within(base: int, exponent: int, modulus: int) -> int:
+    """Return ``pow(base, exponent, modulus)``; of an exponent below 0, which asks for an inverse, none."""
+    if (exponent | 0) < 0:
+        raise ValueError("base is not invertible for the given modulus")
+    if (modulus | 0) == 0:
+        raise ValueError("pow() 3rd argument cannot be 0")
+    found = 1 % modulus
+    rest = exponent
+    square = (base | 0) % modulus
+    while rest > 0:
+        if rest % 2 == 1:
+            found = found * square % modulus
+        rest = rest // 2
+        if rest > 0:
+            square = square * square % modulus
+    return found

@@ -169,6 +169,15 @@ def repeated(items: Sequence[Any], times: int) -> list[Any]:
     return found
 
 
+def cycled(items: Sequence[Any], many: int) -> list[Any]:
+    """Return ``list(islice(cycle(items), many))``."""
+    found: list[Any] = []
+    if len(items) > 0:
+        for at in range(many):
+            found.append(items[at % len(items)])
+    return found
+
+
 def repeated_tuple(items: Sequence[Any], times: int) -> tuple[Any, ...]:
     """Return ``items * times`` of a tuple."""
     return tuple(repeated(items, times))
@@ -197,6 +206,24 @@ def removed(items: list[Any], one: Any) -> None:
 def position(items: Sequence[Any], one: Any) -> int:
     """Return ``items.index(one)``."""
     for at in range(len(items)):
+        if items[at] == one:
+            return at
+    raise ValueError("it is not in the list")
+
+
+def position_from(items: Sequence[Any], one: Any, low: int) -> int:
+    """Return ``items.index(one, low)``."""
+    many = len(items)
+    for at in range(max(low + many * int(low < 0), 0), many):
+        if items[at] == one:
+            return at
+    raise ValueError("it is not in the list")
+
+
+def position_between(items: Sequence[Any], one: Any, low: int, high: int) -> int:
+    """Return ``items.index(one, low, high)``."""
+    many = len(items)
+    for at in range(max(low + many * int(low < 0), 0), min(high + many * int(high < 0), many)):
         if items[at] == one:
             return at
     raise ValueError("it is not in the list")
@@ -252,6 +279,35 @@ def append_first(items: list[Any], one: Any) -> None:
     items[0] = one
 
 
+def extend_first(items: list[Any], others: Sequence[Any]) -> None:
+    """Do ``items.extendleft(others)`` of a deque, which may be the same."""
+    many = len(items)
+    more = len(others)
+    before = list(others)
+    for at in range(more):
+        items.append(before[at])
+    for at in range(many - 1, -1, -1):
+        items[at + more] = items[at]
+    for at in range(more):
+        items[at] = before[more - 1 - at]
+
+
+def rotate(items: list[Any], steps: int) -> None:
+    """Do ``items.rotate(steps)`` of a deque."""
+    before = list(items)
+    many = len(before)
+    for at in range(many):
+        items[(at + steps) % many] = before[at]
+
+
+def rotate_once(items: list[Any]) -> None:
+    """Do ``items.rotate()`` of a deque."""
+    before = list(items)
+    many = len(before)
+    for at in range(many):
+        items[(at + 1) % many] = before[at]
+
+
 def last_of(items: Sequence[Any], many: int) -> list[Any]:
     """Return ``list(deque(items, maxlen=many))``."""
     return list(items[max(0, len(items) - many) :])
@@ -296,6 +352,9 @@ CHANGING = (
     splice,
     append_first,
     append_within,
+    extend_first,
+    rotate,
+    rotate_once,
 )  # which a list itself is given to
 LAZY = {  # of generators, whose items are computed one by one
     "any": _some_lazily,

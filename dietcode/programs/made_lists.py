@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 from collections.abc import Callable
 
 from dietcode.programs import dictionaries, lists, sets
@@ -99,6 +100,19 @@ def _iterator(node: ast.Call) -> ast.expr:
     given = as_list(node.args[0])
     node.args = [call(given, "list", given) if is_looped(given) else given]
     return node
+
+
+def marked_container(node: ast.Call, function: object) -> ast.expr | None:
+    """Return ``OrderedDict(…)`` as a dict that is in order, and ``frozenset(…)`` as a set that is frozen."""
+    word, mark = "", None  # type: tuple[str, Callable[..., object] | None]
+    if function is collections.OrderedDict:
+        word, mark = "dict", dictionaries.in_order
+    elif function is frozenset:
+        word, mark = "set", sets.frozen
+    if mark is None:
+        return None
+    plain = ast.Call(at(node, ast.Name(word, ast.Load())), node.args, node.keywords)
+    return call(node, constant(mark), at(node, plain))
 
 
 def first_of(node: ast.Call, items: ast.expr) -> ast.expr:

@@ -142,6 +142,20 @@ def in_base(number: int, base: int, digits: str, prefix: str) -> str:
     return concatenated(["-" if number < 0 else "", prefix, *found[::-1]])
 
 
+def between_ends(items: list[str], ends: str) -> str:
+    """Return the text of a list or a tuple of the texts of its items: ``[1, 2]``, ``(1,)``."""
+    own = characters(ends)
+    found = [own[0]]
+    for at in range(len(items)):
+        if at > 0:
+            found.append(", ")
+        found.append(items[at])
+    if len(items) == 1 and own[0] == "(":
+        found.append(",")
+    found.append(own[1])
+    return concatenated(found)
+
+
 def shortened(text: str, behind: int, plain: str) -> str:
     """Return ``format(x, ".3")`` of ``format(x, ".2e")``, with 2 digits behind the point, and ``str(x)``."""
     if texts.position(plain, ".") < 0 and texts.position(plain, "e") < 0 and texts.position(plain, "n") < 0:

@@ -163,6 +163,44 @@ def pop_smallest(heap: list[Any]) -> Any:
     return found
 
 
+def replace_smallest(heap: list[Any], one: Any) -> Any:
+    """Return ``heapq.heapreplace(heap, one)``: it sinks from the top, and rises, as `pop_smallest` has it."""
+    found = heap[0]
+    at = 0
+    below = 1
+    while below < len(heap):
+        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
+            below = below + 1
+        heap[at] = heap[below]
+        at = below
+        below = 2 * at + 1
+    while at > 0 and one < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = one
+    return found
+
+
+def push_and_pop(heap: list[Any], one: Any) -> Any:
+    """Return ``heapq.heappushpop(heap, one)``, which is `replace_smallest` where one is not the smallest."""
+    if len(heap) == 0 or not heap[0] < one:
+        return one
+    found = heap[0]
+    at = 0
+    below = 1
+    while below < len(heap):
+        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
+            below = below + 1
+        heap[at] = heap[below]
+        at = below
+        below = 2 * at + 1
+    while at > 0 and one < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = one
+    return found
+
+
 def as_heap(items: list[Any]) -> None:
     """Do ``heapq.heapify(items)``: each one from the middle back sinks as `pop_smallest` has it."""
     many = len(items)
@@ -194,5 +232,12 @@ def largest_object(items: Sequence[Any]) -> Any:
     return largest_by(items, items)
 
 
-CHANGING = (push, pop_smallest, as_heap, insert_behind)  # which a list itself is given to
+CHANGING = (
+    push,
+    pop_smallest,
+    replace_smallest,
+    push_and_pop,
+    as_heap,
+    insert_behind,
+)  # which a list itself is given to
 BY_KEYS = (ordered_by, smallest_by, largest_by)  # of which items are as many as keys

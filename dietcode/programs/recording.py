@@ -12,8 +12,9 @@ from enum import Enum
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.programs import lists, sets
+from dietcode.programs import lists
 from dietcode.programs.calling import learn_static
+from dietcode.programs.dictionaries import Dictionary
 from dietcode.programs.evaluated_exceptions import ExceptionEvaluation
 from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT
 from dietcode.programs.function_values import FunctionValue
@@ -264,11 +265,8 @@ class _Activation(ExceptionEvaluation):
         site.kinds.add(kind_of(before))
         site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
         other = self._value(node.value)
-        if isinstance(before, MemberSet):
-            if not isinstance(node.op, ast.BitOr) or not isinstance(other, MemberSet):
-                raise self._refuse(node, "changes a set; allowed: |= another set; write s = s - t in full")
-            sides = ((node.target, before), (node.value, other))
-            self._store(node.target, self._library(node, ListsCall(sets.updated, sides)))
+        if isinstance(before, MemberSet | Dictionary):
+            self._store(node.target, self._changed_by(node, before, other))
             return NEXT
         if isinstance(before, list) and not isinstance(before, StackedRows) and isinstance(node.op, ast.Add):
             pairs = ((node.target, before), (node.value, other))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dietcode.runtime.programs.instances import find
 
-ALLOWED = "|, &, -, ^, ==, !=, <= and >= of two sets that the program makes; methods, as s.union(items)"
+ALLOWED = "|, &, -, ^, ==, !=, <=, >=, < and > of two sets that the program makes; methods, as s.union(items)"
 
 
 @dataclass(eq=False)
@@ -20,6 +20,8 @@ class MemberSet:
     """A set while samples run, and a record of the program's."""
 
     set_members: list[Any]
+
+    is_frozen: ClassVar[bool] = False  # a frozenset, of which ``|=`` makes another one
 
     def __len__(self) -> int:
         """Return the number of members."""
@@ -76,6 +78,41 @@ def update(own: MemberSet, others: Sequence[Any]) -> None:
 def updated(own: MemberSet, others: Sequence[Any]) -> MemberSet:
     """Do ``own |= others``, and return the set."""
     update(own, others)
+    return own
+
+
+def frozen(own: MemberSet) -> MemberSet:
+    """Return a set that is a frozenset."""
+    return own
+
+
+def keep(own: MemberSet, others: Sequence[Any]) -> None:
+    """Do ``own.intersection_update(others)``."""
+    found: list[Any] = []
+    for one in own.set_members:
+        if find(others, one) >= 0:
+            found.append(one)
+    own.set_members = found
+
+
+def drop(own: MemberSet, others: Sequence[Any]) -> None:
+    """Do ``own.difference_update(others)``."""
+    found: list[Any] = []
+    for one in own.set_members:
+        if find(others, one) < 0:
+            found.append(one)
+    own.set_members = found
+
+
+def kept(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Do ``own &= others``, and return the set."""
+    keep(own, others)
+    return own
+
+
+def dropped(own: MemberSet, others: Sequence[Any]) -> MemberSet:
+    """Do ``own -= others``, and return the set."""
+    drop(own, others)
     return own
 
 
@@ -158,6 +195,18 @@ def differs(own: MemberSet, others: Sequence[Any]) -> bool:
     return not is_equal(own, others)
 
 
+def is_below(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own < others``, of two sets."""
+    is_part = is_within(own, others)
+    return is_part and len(own.set_members) < len(others)
+
+
+def is_above(own: MemberSet, others: Sequence[Any]) -> bool:
+    """Return ``own > others``, of two sets."""
+    is_whole = is_around(own, others)
+    return is_whole and len(own.set_members) > len(others)
+
+
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
     ("add", 1): add,
     ("discard", 1): discard,
@@ -165,6 +214,8 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("update", 1): update,
     ("clear", 0): clear,
     ("copy", 0): copied,
+    ("intersection_update", 1): keep,
+    ("difference_update", 1): drop,
     ("union", 1): union,
     ("intersection", 1): intersection,
     ("difference", 1): difference,
@@ -182,12 +233,22 @@ OPERATORS: dict[str, Callable[..., Any]] = {  # by the names that the module ope
     "ne": differs,
     "le": is_within,
     "ge": is_around,
+    "lt": is_below,
+    "gt": is_above,
 }
+IN_PLACE: dict[str, Callable[..., Any]] = {"or_": updated, "and_": kept, "sub": dropped}
 
 
 def is_own(function: Callable[..., Any], position: int) -> bool:
     """Whether a function takes an argument as the set that it is; it takes others as lists of members."""
     return function.__module__ == __name__ and function is not made and position == int(function is has)
+
+
+def as_frozen(found: Any, own: MemberSet) -> Any:
+    """Return what was made of a set: a frozenset's is one, too."""
+    if isinstance(found, MemberSet):
+        found.is_frozen = own.is_frozen  # type: ignore[misc]  # of this one, and not of the class
+    return found
 
 
 def has_one(value: Any, cls: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import itertools
 from typing import Any, TypeGuard
 
 from dietcode.programs import lists, orders
@@ -11,6 +12,7 @@ from dietcode.programs.cells import with_caches, with_cells
 from dietcode.programs.displays import DisplaySimplification
 from dietcode.programs.exceptions import is_exception_class
 from dietcode.programs.generators import as_list, mark_whole, without_yield
+from dietcode.programs.itemwise import cycled
 from dietcode.programs.lambdas import computed_defaults, without_lambdas
 from dietcode.programs.lazy_loops import as_generator, lazily_looped, without_generators
 from dietcode.programs.made_lists import (
@@ -21,11 +23,13 @@ from dietcode.programs.made_lists import (
     is_looped,
     is_mapped,
     mapped,
+    marked_container,
     renamed,
 )
 from dietcode.programs.nested_functions import functions_named, with_variables
 from dietcode.programs.parent_methods import parent_initialiser, parent_method
 from dietcode.programs.standard_library import rewritten
+from dietcode.programs.stars import with_name_of_target, with_names_of_stars, with_names_of_targets
 from dietcode.programs.statements import (
     Outside,
     assigned,
@@ -128,9 +132,9 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         return found if begin else found[0]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if self._stands_for(node.func) is collections.OrderedDict:
-            node.func = at(node, ast.Name("dict", ast.Load()))
         word = node.func.id if isinstance(node.func, ast.Name) else ""
+        if word in _WHOLE or word in ("len", *LOOPED):
+            node.args = list(map(self._members, node.args))
         begun = self._begun(node, word)
         if begun is not None:
             made: ast.AST = self.visit(begun)
@@ -167,7 +171,11 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         found = self._lazy(node, word) if word in lists.LAZY and node.args else None
         if is_mapped(node, word):
             found = mapped(node, word, self._stands_for)
-        return found or parent_method(node, self._tree, self._outside)
+        if self._stands_for(node.func) is itertools.islice:
+            found = cycled(node, self._stands_for)
+        found = found or marked_container(node, self._stands_for(node.func))
+        found = found or parent_method(node, self._tree, self._outside)
+        return found or (with_names_of_stars(node) if word not in LOOPED else None)
 
     def _note_generators(self, node: ast.Call, word: str) -> None:
         """Write generators that a call is given as lists, and note where all items are there first."""
@@ -203,6 +211,8 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             node.args[0] = renamed(at(given, ast.ListComp(given.elt, given.generators)))
         elif is_only and word != "list" and is_looped(given):
             node.args[0] = call(given, "list", given)
+        if word == "sum" and len(node.args) == 1 and [one.arg for one in node.keywords] == ["start"]:
+            node.args, node.keywords = [*node.args, node.keywords[0].value], []
         if word == "sum" and len(node.args) == 2 and not node.keywords:
             return call(node, constant(lists.total_from), *node.args)
         if word in _BY_KEYS and node.keywords and len(node.args) == 1:
@@ -264,14 +274,27 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
             node.exc = call(node, node.exc)
         return self.generic_visit(node)
 
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """``assert c, m`` -> ``if not c: raise AssertionError(m)``."""
+        if node.msg is None:
+            return self.generic_visit(node)
+        error = at(node, ast.Raise(call(node, "AssertionError", node.msg), None))
+        found: ast.AST = self.visit(
+            at(node, ast.If(at(node, ast.UnaryOp(ast.Not(), node.test)), [error], []))
+        )
+        return found
+
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         body = without_context(node)
         return self._all(body) if body is not None else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        node.iter = self._members(node.iter)
         lazily = lazily_looped(node, self._stands_for)
         if lazily is not None:
             return self._all(lazily)
+        node.target, parts = with_name_of_target(node.target)
+        node.body = [*parts, *node.body]
         return self._all(loop_without_else(node)) if node.orelse else self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
@@ -281,6 +304,9 @@ class _Simplification(DisplaySimplification, ast.NodeTransformer):
         (target, *others) = node.targets
         if not others and _is_cut(target):
             return self._all(_spliced(node, target, node.value))
+        node.targets[0], parts = with_names_of_targets(target)
+        if parts and not others:
+            return self._all([node, *parts])
         is_lambda = isinstance(node.value, ast.Lambda) and not computed_defaults(node.value)
         if is_lambda and isinstance(target, ast.Name) and not others:
             assert isinstance(node.value, ast.Lambda)  # as is said above

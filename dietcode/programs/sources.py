@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.programs.class_constants import class_of_text
 from dietcode.programs.decorators import DECORATORS, undecorated
 from dietcode.programs.lambdas import definition_of
 from dietcode.programs.nested_functions import COMPUTED, NestedFunction, taken_out
@@ -150,7 +151,8 @@ class FunctionSource:
         for space in (self._closure, self.function.__globals__, vars(builtins)):
             if name in space:
                 return True, space[name]
-        return False, None
+        own = class_of_text(self.function) if name == "__class__" else None
+        return own is not None, own
 
     @property
     def num_plain(self) -> int:
@@ -329,7 +331,14 @@ class Statics:
             raise self.source.refusal(node, str(error)) from None
 
     def static_items(self, node: ast.expr) -> list[Any] | None:
-        """Return the items of a container of modules or weights; None for anything else."""
+        """Return the items of a container of modules or weights, or of its slice; None for anything else."""
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            ends = [
+                (True, None) if one is None else self.find(one)
+                for one in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
+            whole = self.static_items(node.value) if all(known for known, _ in ends) else None
+            return None if whole is None else whole[slice(*(value for _, value in ends))] or None
         value = self._find(node)
         if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
             return None

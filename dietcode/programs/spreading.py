@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 
 from dietcode.programs import dictionaries, lists
 from dietcode.programs.sources import FunctionSource
-from dietcode.programs.statements import at, bound, call, constant, load
-
-_PURE = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
+from dietcode.programs.statements import READING, at, bound, call, constant, is_read_alone, load
 
 
 def has_stars(node: ast.Call) -> bool:
@@ -22,14 +20,9 @@ def has_stars(node: ast.Call) -> bool:
     return any(isinstance(one, ast.Starred) for one in node.args)
 
 
-def is_read_alone(node: ast.expr) -> bool:
-    """Whether an expression reads names, fields and items, and does nothing else."""
-    return all(isinstance(one, _PURE) for one in ast.walk(node))
-
-
 def is_made_alone(node: ast.expr) -> bool:
     """Whether an expression makes a dict of what it reads, and does nothing else."""
-    made = (*_PURE, ast.Call, ast.List, ast.Tuple)
+    made = (*READING, ast.Call, ast.List, ast.Tuple)
     calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
     return all(isinstance(one, made) for one in ast.walk(node)) and all(
         isinstance(one.func, ast.Constant) for one in calls

@@ -202,6 +202,8 @@ def python_call(
     found = next((own for one, own in known.items() if one is function), None)
     of_two: dict[Any, Callable[..., Any]] = {
         heapq.heappush: orders.push,
+        heapq.heapreplace: orders.replace_smallest,
+        heapq.heappushpop: orders.push_and_pop,
         bisect.bisect_left: orders.place_before,
         bisect.bisect_right: orders.place_behind,
         bisect.insort: orders.insert_behind,

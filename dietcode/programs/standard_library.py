@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import integers, lists
+from dietcode.programs import integers, itemwise, lists
 from dietcode.programs.statements import at, bound, call, constant, load
 
 Rule = Callable[[ast.Call], "ast.expr | None"]
@@ -35,7 +35,7 @@ def rewritten(node: ast.Call, function: Any) -> ast.expr | None:
         return None
     is_method = type(function) is type(itertools.chain.from_iterable)  # which is another one each time
     rule = next((own for one, own in _RULES if one is function or (is_method and one == function)), None)
-    return None if rule is None else rule(node)
+    return itemwise.of_method(node, function) if rule is None else rule(node)
 
 
 def key_of(node: ast.expr, outside: Callable[[ast.expr], Any], one: ast.expr) -> ast.expr | None:
@@ -126,7 +126,7 @@ def _behind(node: ast.AST, begin: list[ast.expr], whole: ast.expr) -> ast.expr:
     return at(node, ast.Subscript(both, at(node, ast.Constant(len(begin))), ast.Load()))
 
 
-def _chosen(is_ordered: bool) -> Rule:
+def _chosen(is_ordered: bool, with_same: bool = False) -> Rule:
     """Return the rule of ``combinations`` and ``permutations`` of a constant number of items."""
 
     def rule(node: ast.Call) -> ast.expr | None:
@@ -141,7 +141,10 @@ def _chosen(is_ordered: bool) -> Rule:
             own = at(node, ast.Name(f"place{k}", ast.Load()))
             ends = [count]
             if is_ordered and k:
-                ends = [at(node, ast.BinOp(others[-1], ast.Add(), at(node, ast.Constant(1)))), count]
+                ends = [
+                    at(node, ast.BinOp(others[-1], ast.Add(), at(node, ast.Constant(int(not with_same))))),
+                    count,
+                ]
             tests: list[ast.expr] = [
                 at(node, ast.Compare(own, [ast.NotEq()], [other])) for other in others if not is_ordered
             ]
@@ -247,6 +250,11 @@ _OPERATORS: tuple[tuple[Any, ast.operator], ...] = (
     (operator.truediv, ast.Div()),
     (operator.floordiv, ast.FloorDiv()),
     (operator.mod, ast.Mod()),
+    (operator.pow, ast.Pow()),
+    (operator.matmul, ast.MatMult()),
+    (operator.and_, ast.BitAnd()),
+    (operator.or_, ast.BitOr()),
+    (operator.xor, ast.BitXor()),
 )
 
 
@@ -325,7 +333,7 @@ def _of_lists(function: Callable[..., Any], many: int) -> Rule:
 
 def _power(node: ast.Call) -> ast.expr | None:
     if node.keywords or len(node.args) != 2:
-        return None
+        return itemwise.OF_POWERS(node)
     return at(node, ast.BinOp(node.args[0], ast.Pow(), node.args[1]))
 
 
@@ -334,30 +342,6 @@ def _power_of_floats(node: ast.Call) -> ast.expr | None:
         return None
     base, exponent = (call(node, "float", one) for one in node.args)
     return at(node, ast.BinOp(base, ast.Pow(), exponent))
-
-
-def _magnitude(node: ast.Call) -> ast.expr | None:
-    return call(node, "abs", call(node, "float", *node.args)) if len(node.args) == 1 else None
-
-
-def _is_nan(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    return at(node, ast.Compare(bound(node, "number", node.args[0]), [ast.NotEq()], [load(node, "number")]))
-
-
-def _is_infinite(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    size = call(node, "abs", node.args[0])
-    return at(node, ast.Compare(size, [ast.Eq()], [at(node, ast.Constant(math.inf))]))
-
-
-def _is_finite(node: ast.Call) -> ast.expr | None:
-    if len(node.args) != 1:
-        return None
-    size = call(node, "abs", node.args[0])
-    return at(node, ast.Compare(size, [ast.Lt()], [at(node, ast.Constant(math.inf))]))
 
 
 class _Replaced(ast.NodeTransformer):
@@ -378,6 +362,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (itertools.accumulate, _accumulated),
     (itertools.combinations, _chosen(True)),
     (itertools.permutations, _chosen(False)),
+    (itertools.combinations_with_replacement, _chosen(True, with_same=True)),
     (itertools.takewhile, _until(True)),
     (itertools.dropwhile, _until(False)),
     (itertools.groupby, _grouped),
@@ -387,15 +372,12 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (heapq.nsmallest, _of_ends(False)),
     (functools.reduce, _reduced),
     (math.prod, _of_lists(lists.product, 1)),
-    (math.fabs, _magnitude),
     (math.pow, _power_of_floats),
-    (math.isnan, _is_nan),
-    (math.isinf, _is_infinite),
-    (math.isfinite, _is_finite),
     (math.gcd, _of_lists(integers.greatest_divisor, 2)),
     (math.lcm, _of_lists(integers.least_multiple, 2)),
     (math.isqrt, _of_lists(integers.root, 1)),
     (math.factorial, _of_lists(integers.factorial, 1)),
     (math.comb, _of_lists(integers.ways, 2)),
     (pow, _power),
+    *itemwise.RULES,
 )

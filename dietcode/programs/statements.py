@@ -22,7 +22,7 @@ _SELVES = (
     "tuple",
 )  # whose only positional pattern is the value itself
 
-_READING = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
+READING = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Load)
 
 Outside = Callable[[str], tuple[bool, Any]]
 """Whether a name that is not local stands for something, and that."""
@@ -63,6 +63,11 @@ def call(node: ast.AST, function: str | ast.expr, *args: ast.expr) -> ast.expr:
     """Return a call of something built in, or of an expression."""
     named = constant(getattr(builtins, function)) if isinstance(function, str) else function
     return at(node, ast.Call(at(node, named), list(args), []))
+
+
+def is_read_alone(node: ast.expr) -> bool:
+    """Whether an expression reads names, fields and items, and does nothing else."""
+    return all(isinstance(one, READING) for one in ast.walk(node))
 
 
 def without_context(node: ast.With) -> list[ast.stmt] | None:
@@ -172,7 +177,7 @@ def one_by_one(node: ast.Assign) -> list[ast.stmt] | None:
     names = {one.id for one in target.elts if isinstance(one, ast.Name)}
     parts = [one for value in node.value.elts for one in ast.walk(value)]
     read = {one.id for one in parts if isinstance(one, ast.Name)}
-    is_read_alone = all(isinstance(one, _READING) for one in parts)
+    is_read_alone = all(isinstance(one, READING) for one in parts)
     if (
         len(names) != len(target.elts)
         or len(names) != len(node.value.elts)
@@ -296,7 +301,7 @@ def _tests_of_items(pattern: ast.MatchSequence, value: ast.expr, outside: Outsid
                 continue
             end = None if k == many - 1 else ast.Constant(k - many + 1)
             cut = at(one, ast.Subscript(value, ast.Slice(ast.Constant(k), end, None), ast.Load()))
-            tests = _tests(ast.MatchAs(None, one.name), call(one, "list", cut), outside)
+            tests = _tests_of_part(at(one, ast.MatchAs(None, one.name)), call(one, "list", cut), outside)
         else:
             index = ast.Constant(k - many if stars and k > stars[0] else k)
             tests = _tests_of_part(one, at(one, ast.Subscript(value, index, ast.Load())), outside)

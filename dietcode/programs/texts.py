@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dietcode.programs import letters
+from dietcode.programs import letters, splits
+from dietcode.programs.splits import SPACES, split_at
 from dietcode.runtime.programs.instances import characters, concatenated
 
 # Their text is read as that of programs is, so they are written with loops.
-_SPACES = [one for one in map(chr, range(0x3001)) if one.isspace()]  # there are none behind
 _DIGITS = [one for one in map(chr, range(0x20000)) if one.isdigit()]
 
 
@@ -111,39 +111,14 @@ def replaced(text: str, piece: str, other: str) -> str:
     return concatenated(found)
 
 
-def split(text: str) -> list[str]:
-    """Return ``text.split()``."""
-    found: list[str] = []
-    word: list[str] = []
-    for one in characters(text):
-        if one not in _SPACES:
-            word.append(one)
-        elif len(word) > 0:
-            found.append(concatenated(word))
-            word = []
-    if len(word) > 0:
-        found.append(concatenated(word))
-    return found
-
-
-def split_at(text: str, piece: str) -> list[str]:
-    """Return ``text.split(piece)``."""
+def position_from(text: str, piece: str, low: int) -> int:
+    """Return ``text.find(piece, low)``."""
     own = characters(text)
     many = len(characters(piece))
-    if many == 0:
-        raise ValueError("empty separator")
-    found: list[str] = []
-    begin = 0
-    at = 0
-    while at + many <= len(own):
+    for at in range(max(low + len(own) * int(low < 0), 0), len(own) - many + 1):
         if concatenated(own[at : at + many]) == piece:
-            found.append(concatenated(own[begin:at]))
-            at = at + many
-            begin = at
-        else:
-            at = at + 1
-    found.append(concatenated(own[begin:]))
-    return found
+            return at
+    return -1
 
 
 def stripped(text: str) -> str:
@@ -151,9 +126,9 @@ def stripped(text: str) -> str:
     own = characters(text)
     low = 0
     high = len(own)
-    while low < high and own[low] in _SPACES:
+    while low < high and own[low] in SPACES:
         low = low + 1
-    while high > low and own[high - 1] in _SPACES:
+    while high > low and own[high - 1] in SPACES:
         high = high - 1
     return concatenated(own[low:high])
 
@@ -162,7 +137,7 @@ def stripped_left(text: str) -> str:
     """Return ``text.lstrip()``."""
     own = characters(text)
     low = 0
-    while low < len(own) and own[low] in _SPACES:
+    while low < len(own) and own[low] in SPACES:
         low = low + 1
     return concatenated(own[low:])
 
@@ -171,7 +146,7 @@ def stripped_right(text: str) -> str:
     """Return ``text.rstrip()``."""
     own = characters(text)
     high = len(own)
-    while high > 0 and own[high - 1] in _SPACES:
+    while high > 0 and own[high - 1] in SPACES:
         high = high - 1
     return concatenated(own[:high])
 
@@ -251,6 +226,47 @@ def right(text: str, width: int) -> str:
     return concatenated([" "] * (width - len(characters(text))) + [text])
 
 
+def in_middle(text: str, width: int) -> str:
+    """Return ``text.center(width)``."""
+    return in_middle_of(text, width, " ")
+
+
+def in_middle_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.center(width, fill)``: of what is odd one more is ahead where the width is odd."""
+    many = max(width - len(characters(text)), 0)
+    ahead = many // 2 + many % 2 * (width % 2)
+    return concatenated([fill] * ahead + [text] + [fill] * (many - ahead))
+
+
+def left_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.ljust(width, fill)``."""
+    return concatenated([text] + [fill] * (width - len(characters(text))))
+
+
+def right_of(text: str, width: int, fill: str) -> str:
+    """Return ``text.rjust(width, fill)``."""
+    return concatenated([fill] * (width - len(characters(text))) + [text])
+
+
+def begins_with_one(text: str, pieces: Any) -> bool:
+    """Return ``text.startswith(pieces)`` of several."""
+    own = characters(text)
+    for piece in pieces:  # noqa: SIM110
+        if concatenated(own[: len(characters(piece))]) == piece:
+            return True
+    return False
+
+
+def ends_with_one(text: str, pieces: Any) -> bool:
+    """Return ``text.endswith(pieces)`` of several."""
+    own = characters(text)
+    for piece in pieces:
+        many = len(characters(piece))
+        if many <= len(own) and concatenated(own[len(own) - many :]) == piece:
+            return True
+    return False
+
+
 def character(number: int) -> str:
     """Return ``chr(number)``."""
     if number < 0 or number > 0x10FFFF:
@@ -271,14 +287,13 @@ def are_spaces(text: str) -> bool:
     """Return ``text.isspace()``."""
     own = characters(text)
     for one in own:
-        if one not in _SPACES:
+        if one not in SPACES:
             return False
     return len(own) > 0
 
 
 METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments there are
-    ("split", 0): split,
-    ("split", 1): split_at,
+    **splits.METHODS,
     ("strip", 0): stripped,
     ("startswith", 1): begins,
     ("endswith", 1): ends,
@@ -301,8 +316,26 @@ METHODS: dict[tuple[str, int], Callable[..., Any]] = {  # by how many arguments 
     ("zfill", 1): with_zeros,
     ("ljust", 1): left,
     ("rjust", 1): right,
+    ("ljust", 2): left_of,
+    ("rjust", 2): right_of,
+    ("center", 1): in_middle,
+    ("center", 2): in_middle_of,
+    ("find", 2): position_from,
     **letters.METHODS,
 }
-OF_WIDTHS = ("zfill", "ljust", "rjust")  # which take a number; all others take texts
+TAKEN: dict[tuple[str, int], tuple[type, ...]] = {  # by what is no text alone
+    ("zfill", 1): (int,),
+    ("ljust", 1): (int,),
+    ("rjust", 1): (int,),
+    ("center", 1): (int,),
+    ("ljust", 2): (int, str),
+    ("rjust", 2): (int, str),
+    ("center", 2): (int, str),
+    ("split", 2): (str, int),
+    ("rsplit", 2): (str, int),
+    ("find", 2): (str, int),
+    ("replace", 3): (str, str, int),
+}
+OF_TUPLES = {"startswith": begins_with_one, "endswith": ends_with_one}
 ALLOWED = ("join", *dict.fromkeys(name for name, _ in METHODS))
 REHEARSED = ((" 1 ab aΣ'b \n\0 ", "b"), ("b", "b"))  # texts with which each line is reached

@@ -14,8 +14,7 @@ from typing import Any
 
 from dietcode.programs import lists
 from dietcode.programs.sources import Statics
-from dietcode.programs.spreading import is_read_alone
-from dietcode.programs.statements import at, call, constant
+from dietcode.programs.statements import at, call, constant, is_read_alone
 
 
 @dataclass

@@ -258,7 +258,7 @@ def with_dict_or_another(n: int) -> Any:
 
 
 def with_dicts_compared(n: int) -> Any:
-    return {n: 1} == {1: n}
+    return collections.Counter([n]) | collections.Counter([1])
 
 
 def with_dict_or_none(n: int) -> Any:
@@ -514,7 +514,7 @@ def with_random_numbers(n: int) -> Any:
 
 
 def with_pairs_of_itertools(n: int) -> Any:
-    return [a * b for a, b in itertools.combinations_with_replacement(list(range(n)), 2)]
+    return [a * b for a, b in itertools.tee(list(range(n)), 2)]
 
 
 def with_late_binding(items: list[int]) -> Any:
@@ -559,7 +559,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "pairs of itertools": (
         with_pairs_of_itertools,
         [3],
-        "calls 'itertools.combinations_with_replacement'; write",
+        "calls 'itertools.tee'; write",
     ),
     "a float as a key": (with_float_as_key, [1.5], "float as a key of a dict; allowed: whole numbers, bools"),
     "a tensor as a key": (with_tensor_as_key, [torch.tensor(1)], "a key of a dict; allowed"),
@@ -574,7 +574,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
         "gives on what changes with a dict; write list of it",
     ),
     "a dict or another": (with_dict_or_another, [1], "a dict in `and` or `or`; write len of it"),
-    "dicts compared": (with_dicts_compared, [1], "an operator of dicts; allowed: in, len, [key]"),
+    "dicts compared": (
+        with_dicts_compared,
+        [1],
+        "an operator of these dicts; allowed: |, == and != of two plain",
+    ),
     "a dict or none": (with_dict_or_none, [0, 1], "is a dict or None as a condition; write `is None`"),
     "a variable that changes": (with_late_binding, [[1, 2]], "and reads k, which is assigned anew"),
     "a function as result": (with_function_as_result, [1], "returns a function; return what it gives"),
@@ -603,7 +607,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "a key that is missing": (with_missing_key, ["z"], "a sample asks for 'z', which KEYS lacks"),
     "a shared list": (with_shared_list, [1], "NAMES.append of what all instances share; make one of its own"),
     "nonlocal": (with_nonlocal, [1], "nonlocal `nonlocal n`; allowed: a list that holds the value"),
-    "large letters": (with_large_letters, ["ab"], "calls swapcase of a text; allowed: join, split, strip"),
+    "large letters": (with_large_letters, ["ab"], "calls swapcase of a text; allowed: join, split, rsplit"),
     "an object with code, with other fields": (
         with_code_at_birth,
         [1],

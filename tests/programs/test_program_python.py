@@ -315,3 +315,21 @@ def ordered_keys(items: list[int]) -> Any:
 def test_ordered_dicts_are_dicts() -> None:
     given = [[3, 1, 2, 1], [5], [4, 4, 0, -1, 4, 2]]
     assert compiled(ordered_keys, given[:2], given) == list(map(ordered_keys, given))
+
+
+def by_patterns(items: list[int]) -> Any:
+    match items:
+        case []:
+            return "empty"
+        case [0, *rest]:
+            return "zero", rest
+        case [first, *_, last] if first == last:
+            return first
+        case [*begin, 9]:
+            return begin, "nine"
+    return items
+
+
+def test_a_pattern_takes_the_rest_of_a_list() -> None:
+    given = [[], [0], [0, 3, 4], [5, 1, 5], [5, 9], [9], [1, 2]]
+    assert compiled(by_patterns, given) == list(map(by_patterns, given))

@@ -213,7 +213,12 @@ def ordered(given: tuple[str, Any]) -> bool:
     [
         (joined, ["a", "b"], ["a", 1], "int in a list or a sum that becomes a text; allowed: texts"),
         (summed, ("a", "b"), ("a", 1), "int in a list or a sum that becomes a text; allowed: texts"),
-        (by_digits, 1, 1.5, "float by a specification; allowed: int by d, f, e or g, float by f, e or g"),
+        (
+            by_digits,
+            1,
+            1.5,
+            "float by a specification; allowed: int, bool by d, f, e or g, float by f, e or g",
+        ),
         (as_text, 1, [1], "list as a text; allowed: numbers, bools, texts and None"),
         (rounded, (1.5, 1), (1.5, "1"), "round of float to str digits; allowed: a number, to int"),
         (ordered, ("a", "b"), ("a", 1), "str before or behind int; allowed: two texts"),
@@ -369,3 +374,10 @@ def test_the_small_letter_of_a_sigma_depends_on_its_word() -> None:
     assert ["".join(small_at(list(one), k) for k in range(3)) for one in behind] == [
         one.lower() for one in behind
     ]
+
+
+def test_a_bool_with_a_specification_is_a_number() -> None:
+    def program(n: int) -> str:
+        return f"{n > 1:d} {n > 1:5d}|{n > 1:.2f} {n > 1:e} {n > 1:+} {n > 1}"
+
+    assert _called(_native(program, [1]), [1, 2]) == list(map(program, [1, 2]))

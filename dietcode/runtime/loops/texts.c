@@ -195,9 +195,10 @@ static FailureKind write_formatted(const Value *value, const char *spec, char *t
   int fills = *spec == '0';
   int width = (int)strtol(spec, (char **)&spec, 10), digits = 6;
   if (*spec == '.') digits = (int)strtol(spec + 1, (char **)&spec, 10);
-  if (width > 100 || digits > 60 || (value->kind != V_INT && value->kind != V_FLOAT)) return F_KINDS;
+  int is_whole = value->kind == V_INT || value->kind == V_BOOL;
+  if (width > 100 || digits > 60 || (!is_whole && value->kind != V_FLOAT)) return F_KINDS;
   if (*spec == 'f' || *spec == 'e' || *spec == 'g') {
-    double number = value->kind == V_INT ? (double)value->i : value->f;
+    double number = is_whole ? (double)value->i : value->f;
     if (!isfinite(number)) {
       *length = write_word(target, word_of(number), width, fills);
       return FINE;
@@ -209,7 +210,7 @@ static FailureKind write_formatted(const Value *value, const char *spec, char *t
     uselocale(before);
     return *length < MOST_CHARS ? FINE : F_KINDS;
   }
-  if (value->kind != V_INT) return F_KINDS;
+  if (!is_whole) return F_KINDS;
   *length = snprintf(target, MOST_CHARS, fills ? "%0*lld" : "%*lld", width, (long long)value->i);
   return FINE;
 }

@@ -87,7 +87,7 @@ def _kinds(operation: str, a: int, b: int, c: int) -> str:
             )
         return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
     of_texts = {
-        "format": f"{_KINDS[b]} by a specification; allowed: int by d, f, e or g, float by f, e or g",
+        "format": f"{_KINDS[b]} by a specification; allowed: int, bool by d, f, e or g, float by f, e or g",
         "order": f"{_KINDS[b]} before or behind {_KINDS[c]}; allowed: two texts, or tuples alike",
         "rounded": f"round of {_KINDS[b]} to {_KINDS[c]} digits; allowed: a number, to int digits",
         "concatenate": f"{_KINDS[b]} in a list or a sum that becomes a text; allowed: texts",
