@@ -46,7 +46,7 @@ def _is_float(r: Rewriter, *values: Value) -> bool:
 
 def _compared(r: Rewriter, node: Node) -> str | None:
     """``a < b`` -> 1 or 0; ``a == b`` -> ``(a <= b) * (b <= a)``."""
-    a, b = (_number(r, one) for one in node.operands)
+    a, b = (_tensor(r, _number(r, one)) for one in node.operands)
     if node.attributes["dtype"] not in (None, *_WHOLE, "float32") or not _is_float(r, a, b):
         return None
     if node.operator in ("less", "less_equal"):

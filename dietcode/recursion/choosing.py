@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Node
 from dietcode.models.rewriting.rewriter import Rewriter
 
 _MOST_ROWS = 4096  # of a table that is taken from by a product
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def chosen(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | None:
@@ -51,7 +54,11 @@ def _log_softmax(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | 
 
 
 def _taken(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | None:
-    """Rows of a constant at computed positions -> a product of ones at these positions with it."""
+    """Rows of a constant at computed positions -> a product with it, of numbers that are 0 at all others.
+
+    That number is 2, and the table is halved: what is infinite in it becomes the largest number, which the
+    product doubles, and which 0 leaves out.
+    """
     table, positions = map(str, node.operands)
     shape, at = r.type(table).shape, r.type(positions)
     is_small = shape[0].is_constant and shape[0].constant <= _MOST_ROWS
@@ -59,12 +66,16 @@ def _taken(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | None:
         return None
     counted = _counted(r, shape[0])
     wide = r.reshape(positions, (*at.shape, ONE))
-    both = (r.add("less_equal", *pair, dtype="float32") for pair in ((wide, counted), (counted, wide)))
+    below, above = (
+        r.add("less_equal", *pair, dtype="float32") for pair in ((wide, counted), (counted, wide))
+    )
+    twice = r.add("mul", below, r.add("mul", above, 2.0))
     width = Extent.of(1)
     for extent in shape[1:]:
         width = width * extent
     flat = r.reshape(table, (shape[0], width))
-    return r.reshape(r.add("matmul", r.add("mul", *both), flat), (*at.shape, *shape[1:]))
+    halved = r.add("clip", r.add("mul", flat, 0.5), low=-_LARGEST, high=_LARGEST)
+    return r.reshape(r.add("matmul", twice, halved), (*at.shape, *shape[1:]))
 
 
 _RULES: Mapping[str, Callable[[Rewriter, Node, AbstractSet[str]], str | None]] = {

@@ -76,6 +76,10 @@ def _imported(
         graph, weights = import_exported(program, word, {})
     except ModelError as error:
         raise ModelError(f"{word}: {error}; {ADVICE}") from error
+    if graph.ranges:
+        raise ModelError(
+            f"{word}: a size or position depends on values; choose by one_hot and a product; {ADVICE}"
+        )
     names = {one: f"{word}.{one}" if one in graph.weights else one for one in graph.types}
     return renamed(graph, names), {names[one]: array for one, array in weights.items()}
 

@@ -55,7 +55,10 @@ class _WithZeros:
             self._names[node.result] = self._expanded(same, self._old.types[node.result])
             return
         operands = [self._operand(node, at) for at in range(len(node.operands))]
-        self._new.add(node.operator, *operands, source=node.source, name=node.result, **dict(node.attributes))
+        attributes = dict(node.attributes)
+        if node.operator == "where":  # both values may have become numbers, which have no dtype
+            attributes["dtype"] = self._old.types[node.result].dtype
+        self._new.add(node.operator, *operands, source=node.source, name=node.result, **attributes)
 
     def _operand(self, node: Node, at: int) -> Value:
         operand = node.operands[at]

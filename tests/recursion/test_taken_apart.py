@@ -168,9 +168,17 @@ def _steered(m: Any, x: Any, a: Any, b: Any) -> Any:
     return a if x.sum() > 0 else b
 
 
+def _at_a_position(m: Any, x: Any, a: Any, b: Any) -> Any:
+    position = a.argmax().item()
+    torch._check(position >= 0)
+    torch._check(position <= H - 1)
+    return b + a[position]
+
+
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
+        (_at_a_position, "^cell: a size or position depends on values; choose by one_hot"),
         (
             _steered,
             r"^cell: torch.export: a branch .* values .*\(test_taken_apart.py:\d+\).*dietcode.program$",
