@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dietcode.models.own_thread import HereAlone, alone, here
+from dietcode.models.size_parts import chunk, one_hot, split, tensor_split
 
 
 def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
@@ -61,6 +63,16 @@ def _evenly_spaced(linspace: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
+def _root(sqrt: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``math.sqrt`` for dynamic sizes, which Python would make a constant of."""
+    import torch
+
+    def compute(x: Any) -> Any:
+        return x**0.5 if type(x) in (torch.SymInt, torch.SymFloat) else sqrt(x)
+
+    return compute
+
+
 def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
     """Return what ``torch.nn.functional.affine_grid`` does, whose own operator makes sizes constant."""
     import torch
@@ -97,6 +109,13 @@ def replaced(module: Any) -> Iterator[None]:
         (torch.backends.mha, "get_fastpath_enabled", lambda own: here(_never, own)),
         (torch, "cdist", lambda own: here(_distances(own), own)),
         (torch, "linspace", lambda own: here(_evenly_spaced(own), own)),
+        (math, "sqrt", lambda own: here(_root(own), own)),
+        (torch._VF, "split", lambda own: here(split(own), own)),
+        (torch, "chunk", lambda own: here(chunk(own), own)),
+        (torch.Tensor, "chunk", lambda own: here(chunk(own), own)),
+        (torch, "tensor_split", lambda own: here(tensor_split(own), own)),
+        (torch.Tensor, "tensor_split", lambda own: here(tensor_split(own), own)),
+        (torch.nn.functional, "one_hot", lambda own: here(one_hot(own), own)),
         # These look at values; without the second, a mask is applied as it is.
         (distribution, "_validate_args", lambda own: HereAlone(False, own)),
         (transformer, "_detect_is_causal_mask", lambda own: here(_is_causal, own)),
