@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.models.importing.decomposing import sizes_of_one_alike
+from dietcode.models.importing.decomposing import sizes_of_one_alike, windows_of_all_sizes
 from dietcode.models.importing.dimensions import name_dimensions, program_sizes
 from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
@@ -72,6 +72,7 @@ def export(
             no_constants_of_sizes(),
             recorded_branches(branches),
             sizes_of_one_alike(),
+            windows_of_all_sizes(),
             torch.no_grad(),  # loops of whole numbers have no gradients, which PyTorch would look for
             _quiet(),
         ):

@@ -47,6 +47,8 @@ class Importer(GraphBuilder):
             found: Value | Extent = self.values[argument.name]
             if isinstance(found, Extent):
                 return self.number(found)
+            if found is None:
+                raise GraphError(f"a result that models do not have ({argument.name})")
             return found
         if argument is None or isinstance(argument, bool | int | float):
             return argument

@@ -56,8 +56,12 @@ def _bin_count(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     A size that the program's checks make one of a shape is that: a number beyond it is an error of the call.
     """
     x, weights = m.tensor(a["self"]), m.value(a["weights"])
-    is_new = is_new_size(m, fake.shape[0])
     least, limit = m.extent(a["minlength"]), _limit(m, x)
+    if limit is not None and is_new_size(m, fake.shape[0]) and larger(least, limit, m.graph.ranges) == least:
+        m.symbols.equate(
+            fake.shape[0].node.expr, getattr(a["minlength"], "meta", {}).get("val", a["minlength"])
+        )
+    is_new = is_new_size(m, fake.shape[0])
     size = set_size(m, fake.shape[0], None if limit is None else larger(least, limit))
     if is_new:
         none = m.add("full", shape=(1,), value=-1, dtype=m.type(x).dtype)

@@ -467,7 +467,10 @@ def _outputs(importer: Importer, returned: list[Any]) -> list[Any]:
         if type(one) in CONSTANTS:
             found.append({"constant": one})
             continue
-        value = importer.value(one)
+        try:
+            value = importer.value(one)
+        except GraphError as error:
+            raise ModelError(f"an output: {error}" + at(source_of(one))) from None
         if isinstance(value, str):
             importer.graph.outputs.append(value)
             found.append("*")
