@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph_runs import Functions, assert_same, exported, imported, run_graph, torch
+from graph_runs import Functions, assert_same, imported, run_graph, torch
 
 from dietcode.errors import ModelError, ShapeError
 from dietcode.models.exporting import export
@@ -67,12 +67,3 @@ def test_a_class_that_is_none() -> None:
     graph, weights = imported(export(module, (torch.arange(4),), dynamic_shapes=(({0: B},),)))
     with pytest.raises(Exception, match="6"):
         run_graph(graph, weights, {"args_0": torch.tensor([1, 6, 0]).numpy()})
-
-
-def test_checks_of_one_size_that_are_no_range() -> None:
-    """PyTorch's own sections are the example's; that their number divides the size was not checked."""
-    module = Functions([lambda x: x.tensor_split(3, 1)])
-    graph, weights = imported(exported(module, (torch.randn(4, 9),), (({1: L},),)))
-    assert_same(module, graph, weights, (torch.randn(4, 12),))
-    with pytest.raises(ShapeError, match=r"requires .*//.* <= 0"):
-        run_graph(graph, weights, {"args_0": torch.randn(4, 10).numpy()})

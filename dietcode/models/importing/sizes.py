@@ -151,8 +151,7 @@ def _relation(m: Importer, expression: Any) -> None:
             f"a check of {text}; allowed: comparisons of sizes, joined by and, or, not"
         ) from None
     if not condition.value.variables & set(m.graph.sizes):
-        value = condition.value
-        is_range = len(value.variables) < 2 and not value.num_atoms and kind != "Equality"
+        is_range = len(condition.value.variables) < 2 and kind != "Equality"
         if is_range or condition.is_of_ones or kind not in _BOUNDS:
             return  # which the guard has; or PyTorch's own, for which 1 and equal sizes are special
     if kind in _BOUNDS:
