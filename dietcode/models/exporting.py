@@ -13,11 +13,11 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.models.importing.decomposing import sizes_of_one_alike
+from dietcode.models.importing.decomposing import sizes_of_one_alike, windows_of_all_sizes
 from dietcode.models.importing.dimensions import name_dimensions, program_sizes
 from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
-from dietcode.models.size_branches import recorded_branches, refuse_branches
+from dietcode.models.size_branches import SizeBranch, recorded_branches, refuse_branches
 from dietcode.models.size_constants import no_constants_of_sizes
 from dietcode.models.sources import at, source_in
 from dietcode.workload.text import one_line
@@ -35,11 +35,12 @@ def export(
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
     It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
-    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes
-    and ``linspace`` any steps, fused attention is taken apart and takes a scale that follows from sizes, and
-    the program remembers the names of its `Dim`s. The module itself, and the names in its ``state_dict``,
-    stay as they are, and so does what other threads call meanwhile; exports of several threads follow each
-    other.
+    length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes,
+    ``linspace`` any steps, and ``split``, ``chunk``, ``tensor_split``, ``one_hot`` and ``math.sqrt`` sizes,
+    fused attention is taken apart and takes a scale that follows from sizes, sizes are instances of ``int``
+    to the module's Python, and the program remembers the names of its `Dim`s. The module itself, and the
+    names in its ``state_dict``, stay as they are, and so does what other threads call meanwhile; exports of
+    several threads follow each other.
 
     Parameters
     ----------
@@ -56,20 +57,22 @@ def export(
     ------
     ModelError
         The module is in training mode, or cannot be exported, whose cause is PyTorch's own exception; or a
-        number that follows from sizes became a constant; or the module's Python has a branch on sizes, both
-        ways of which are in the ranges.
+        number that follows from sizes, or a text of one that is no message, became a constant; or the
+        module's Python has a branch on sizes, both ways of which are in the ranges.
     """
     import torch
 
     if module.training:
         raise ModelError("the model is in training mode; call model.eval() before the export")
     args, kwargs = tuple(args), dict(kwargs or {})
+    branches: list[SizeBranch] = []
     try:
         with (
             replaced(module),
             no_constants_of_sizes(),
-            recorded_branches() as branches,
+            recorded_branches(branches),
             sizes_of_one_alike(),
+            windows_of_all_sizes(),
             torch.no_grad(),  # loops of whole numbers have no gradients, which PyTorch would look for
             _quiet(),
         ):
@@ -83,7 +86,7 @@ def export(
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(f"torch.export: {_reason(error)}") from error
+        raise ModelError(f"torch.export: {_reason(error, branches)}") from error
     names = _dimension_names(program, module, args, kwargs, dynamic_shapes)
     _begin_at_one(program, names)
     refuse_branches(branches, program, names)
@@ -101,9 +104,13 @@ def _begin_at_one(program: Any, names: Mapping[str, str]) -> None:
             program.range_constraints[size.node.expr] = type(found)(1, found.upper)
 
 
-def _reason(error: Exception) -> str:
-    """Return the line of PyTorch's message that says most, and the line of the model's source."""
-    where = at(source_in("".join(traceback.format_tb(error.__traceback__))) or source_in(str(error)))
+def _reason(error: Exception, branches: Sequence[SizeBranch]) -> str:
+    """Return the line of PyTorch's message that says most, and the line of the model's source.
+
+    Where PyTorch found after the export that a size became a constant, that is the first line that made one.
+    """
+    place = source_in("".join(traceback.format_tb(error.__traceback__))) or source_in(str(error))
+    where = at(place or next((one.where for one in branches if one.is_constant), ""))
     if type(error).__name__ in _OF_VALUES:
         return (
             f"a branch or a size depends on values of tensors{where}; allowed: torch.where, torch.cond, and "

@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dietcode.models.own_thread import HereAlone, alone, here
+from dietcode.models.size_parts import chunk, one_hot, split, tensor_split
 
 
-def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
+def _pooled_as_image(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Return ``torch.max_pool1d``, whose own operator makes the length constant."""
     import torch
 
-    def forward(input: Any) -> Any:
-        numbers = [
-            one[0] if isinstance(one, tuple | list) else one
-            for one in (module.kernel_size, module.stride, module.padding, module.dilation)
-        ]
-        window, stride, padding, dilation = numbers
-        return torch.nn.functional.max_pool2d(
-            input.unsqueeze(-2), (1, window), (1, stride), (0, padding), (1, dilation), module.ceil_mode
-        ).squeeze(-2)
+    given = (kernel_size, stride or kernel_size, padding, dilation)
+    window, stride, padding, dilation = (one[0] if isinstance(one, tuple | list) else one for one in given)
+    return torch.nn.functional.max_pool2d(
+        input.unsqueeze(-2), (1, window), (1, stride), (0, padding), (1, dilation), ceil_mode
+    ).squeeze(-2)
 
-    return forward
+
+def _pooled(max_pool1d: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.nn.functional.max_pool1d`` for dynamic lengths."""
+
+    def compute(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        own = (input, kernel_size, stride, padding, dilation)
+        if return_indices:
+            return max_pool1d(*own, ceil_mode=ceil_mode, return_indices=True)
+        return _pooled_as_image(*own, ceil_mode)
+
+    return compute
+
+
+def _taken(take_along_dim: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.take_along_dim`` for dynamic sizes, which its own operator makes constant."""
+    import torch
+
+    def compute(input: Any, indices: Any, dim: int | None = None) -> Any:
+        if dim is None or input.dim() != indices.dim():
+            return take_along_dim(input, indices, dim)
+        dim = dim % input.dim()
+        own, wanted = list(input.shape), list(indices.shape)
+        for axis, (size, other) in enumerate(zip(own, wanted, strict=True)):
+            if axis == dim:
+                continue
+            if type(other) is int and other == 1:
+                wanted[axis] = size
+            elif type(size) is int and size == 1:
+                own[axis] = other
+            else:
+                torch._check(size == other)
+        return input.expand(own).gather(dim, indices.expand(wanted))
+
+    return compute
 
 
 def _distances(cdist: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,6 +104,16 @@ def _evenly_spaced(linspace: Callable[..., Any]) -> Callable[..., Any]:
         return torch.where(
             positions < steps // 2 + steps % 2, start + positions * step, end - (steps - 1 - positions) * step
         ).to(dtype)
+
+    return compute
+
+
+def _root(sqrt: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``math.sqrt`` for dynamic sizes, which Python would make a constant of."""
+    import torch
+
+    def compute(x: Any) -> Any:
+        return x**0.5 if type(x) in (torch.SymInt, torch.SymFloat) else sqrt(x)
 
     return compute
 
@@ -97,6 +154,17 @@ def replaced(module: Any) -> Iterator[None]:
         (torch.backends.mha, "get_fastpath_enabled", lambda own: here(_never, own)),
         (torch, "cdist", lambda own: here(_distances(own), own)),
         (torch, "linspace", lambda own: here(_evenly_spaced(own), own)),
+        (math, "sqrt", lambda own: here(_root(own), own)),
+        (torch, "take_along_dim", lambda own: here(_taken(own), own)),
+        (torch.Tensor, "take_along_dim", lambda own: here(_taken(own), own)),
+        (torch, "max_pool1d", lambda own: here(_pooled_as_image, own)),
+        (torch.nn.functional, "max_pool1d", lambda own: here(_pooled(own), own)),
+        (torch._VF, "split", lambda own: here(split(own), own)),
+        (torch, "chunk", lambda own: here(chunk(own), own)),
+        (torch.Tensor, "chunk", lambda own: here(chunk(own), own)),
+        (torch, "tensor_split", lambda own: here(tensor_split(own), own)),
+        (torch.Tensor, "tensor_split", lambda own: here(tensor_split(own), own)),
+        (torch.nn.functional, "one_hot", lambda own: here(one_hot(own), own)),
         # These look at values; without the second, a mask is applied as it is.
         (distribution, "_validate_args", lambda own: HereAlone(False, own)),
         (transformer, "_detect_is_causal_mask", lambda own: here(_is_causal, own)),
@@ -109,13 +177,8 @@ def replaced(module: Any) -> Iterator[None]:
                 setattr(owner, name, make(own))
             for layer in module.modules():
                 if type(layer) in CELLS:
-                    other = replaced_forward(layer)
-                elif type(layer) is torch.nn.MaxPool1d and not layer.return_indices:
-                    other = _pooled_as_image(layer)
-                else:
-                    continue
-                layer.forward = here(other, layer.forward)
-                changed.append(layer)
+                    layer.forward = here(replaced_forward(layer), layer.forward)
+                    changed.append(layer)
             yield
         finally:
             for layer in changed:

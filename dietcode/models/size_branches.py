@@ -7,19 +7,20 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.graph.extent import Ranges, simplified
+from dietcode.graph.extent import Extent, Ranges, simplified
 from dietcode.models.importing.conditions import SIGNS, is_more_than_one
 from dietcode.models.importing.dimensions import program_sizes, whole_bounds
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.own_thread import here
-from dietcode.models.sources import at, is_of_libraries
+from dietcode.models.size_parts import split
+from dietcode.models.size_types import sizes_as_numbers
+from dietcode.models.sources import asking_frame, at, place_of
 from dietcode.workload.text import one_line
 
-_WITHIN = (__file__, here.__code__.co_filename)
+_WITHIN = (__file__, here.__code__.co_filename, split.__code__.co_filename)
 _OTHERWISE = {
     "Equality": "Unequality",
     "Unequality": "Equality",
@@ -28,8 +29,10 @@ _OTHERWISE = {
     "GreaterThan": "StrictLessThan",
     "StrictLessThan": "GreaterThan",
 }
+_TEXTS = "allowed: in messages that are printed, logged or raised where they are written"
 _MOST = 2**31
 _TRIED = 200  # sizes
+_ALL = 8192  # sizes of a range that are tried one by one
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,24 @@ class SizeBranch:
         What it was for the example.
     where : str
         As ``file.py:12``.
+    is_constant : bool
+        Whether it says that a size is the example's, which Python got as a number of its own.
+    is_text : bool
+        Whether a text of a size was asked for, which is that of the example's.
     """
 
     relation: Any
     taken: bool
     where: str
+    is_constant: bool = False
+    is_text: bool = False
 
 
 @contextmanager
-def recorded_branches() -> Iterator[list[SizeBranch]]:
-    """Collect the branches on sizes that a model's code takes, not PyTorch's, for as long as this lasts."""
+def recorded_branches(found: list[SizeBranch]) -> Iterator[None]:
+    """Add the branches on sizes that a model's code takes, not PyTorch's, for as long as this lasts."""
     from torch.fx.experimental.sym_node import SymNode
 
-    found: list[SizeBranch] = []
     own, whole = SymNode.bool_, SymNode.int_
 
     def bool_(self: Any) -> bool:
@@ -72,26 +80,33 @@ def recorded_branches() -> Iterator[list[SizeBranch]]:
         expression, where = self.expr, _asker()
         number: int = whole(self)
         if where and expression.free_symbols:
-            found.append(SizeBranch(sympy.Eq(expression, number, evaluate=False), True, where))
+            equal = sympy.Eq(expression, number, evaluate=False)
+            found.append(SizeBranch(equal, True, where, is_constant=True))
         return number
+
+    def text_of(node: Any, where: str) -> str:
+        """Record a text of a size, as a key of a table or a part of a name: it becomes a constant."""
+        if node.hint is None:
+            raise ModelError(f"torch.export: a text of a size that depends on values{at(where)}; {_TEXTS}")
+        from torch.fx.experimental.symbolic_shapes import sympy
+
+        found.append(SizeBranch(sympy.Eq(node.expr, node.hint, evaluate=False), True, where, is_text=True))
+        return str(node.hint)
 
     SymNode.bool_, SymNode.int_ = here(bool_, own), here(int_, whole)
     try:
-        yield found
+        with sizes_as_numbers(text_of):
+            yield
     finally:
         SymNode.bool_, SymNode.int_ = own, whole
 
 
 def _asker() -> str:
     """Return where a model's code asks whether a relation holds; '' where PyTorch's does."""
-    frame: Any = sys._getframe(2)
     import torch
 
-    while frame is not None and frame.f_code.co_filename in (*_WITHIN, torch.__file__):
-        frame = frame.f_back
-    if frame is None or is_of_libraries(frame.f_code.co_filename):
-        return ""
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    frame = asking_frame(sys._getframe(2), (*_WITHIN, torch.__file__))
+    return "" if frame is None else place_of(frame)
 
 
 def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping[str, str]) -> None:
@@ -123,6 +138,12 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
     for branch in branches:
         for relation, kind in _parts(branch):
             said = _undecided(relation, kind, symbols, ranges, bounds)
+            if said and branch.is_text:
+                size = one_line(symbols.text(relation.args[0]), 120)
+                raise ModelError(
+                    f"torch.export: a text of {size}{at(branch.where)}, which the program has for the "
+                    f"example's sizes alone; {_TEXTS}"
+                )
             if said:
                 raise ModelError(
                     f"torch.export: a branch on {one_line(said, 120)}{at(branch.where)}, of which the "
@@ -171,6 +192,19 @@ def _differs(relation: Any, bounds: Mapping[Any, tuple[int, int | None]]) -> boo
     return len(found) > 1
 
 
+def _least_and_most(value: Extent, ranges: Ranges) -> tuple[int, int, bool]:
+    """Return bounds of an extent, and whether it is never 0: exact ones of one dimension of a short range."""
+    low, high = value.bounds(ranges)
+    names = list(value.variables)
+    if len(names) != 1 or low > 0 or high < 0:
+        return low, high, low > 0 or high < 0
+    least, most = ranges[names[0]]
+    if most - least > _ALL:
+        return low, high, False
+    found = {value.evaluate({names[0]: number}) for number in range(least, most + 1)}
+    return min(found), max(found), 0 not in found
+
+
 def _undecided(
     relation: Any,
     kind: str,
@@ -184,10 +218,10 @@ def _undecided(
         value = simplified(left - right, ranges)
     except (UnknownSizeError, ValueError):
         return symbols.text(relation) if _differs(relation, bounds) else ""
-    low, high = value.bounds(ranges)
+    low, high, is_other = _least_and_most(value, ranges)
     holds = {
         "Equality": (low, high) == (0, 0),
-        "Unequality": low > 0 or high < 0,
+        "Unequality": is_other,
         "LessThan": high <= 0,
         "StrictLessThan": high < 0,
         "GreaterThan": low >= 0,

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
+from collections.abc import Collection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_PYTHON_FOLDER = sysconfig.get_path("stdlib") + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+_TYPED = ("<stdin>", "<string>")  # python -c, and what is piped to it; also what libraries generate
 
 
 def source_in(trace: str) -> str:
@@ -20,6 +26,42 @@ def source_in(trace: str) -> str:
 def is_of_libraries(file: str) -> bool:
     """Whether a file is PyTorch's, or this package's, or none at all."""
     return "/torch/" in file or file.startswith(("torch/", "<", _OWN_FOLDER))
+
+
+def asking_frame(frame: FrameType | None, passing: Collection[str] = ()) -> FrameType | None:
+    """Return the frame of a model's code that asks for something, itself or by Python's own library.
+
+    Parameters
+    ----------
+    frame : FrameType, optional
+        Where it is asked for.
+    passing : collection of str
+        Files that ask for others.
+
+    Returns
+    -------
+    FrameType or None
+        None where PyTorch asks.
+    """
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file in passing or _is_of_python(file):
+            frame = frame.f_back
+        elif file in _TYPED:
+            return frame if frame.f_globals.get("__name__") == "__main__" else None
+        else:
+            return None if is_of_libraries(file) else frame
+    return None
+
+
+def place_of(frame: FrameType) -> str:
+    """Return where a frame is, as ``file.py:12``."""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _is_of_python(file: str) -> bool:
+    own = file.startswith(_PYTHON_FOLDER) and not any(one in file for one in _INSTALLED)
+    return own or file.startswith("<frozen ")
 
 
 def source_of(node: Any) -> str:

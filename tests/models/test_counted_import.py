@@ -108,6 +108,20 @@ def test_counts_need_a_bound() -> None:
         imported(program)
 
 
+def test_counts_of_positions_have_a_bound() -> None:
+    """As those of a router's experts: positions are less than what they are positions in."""
+    module = _Of(
+        lambda x: (
+            torch.bincount(x.topk(2, -1)[1].flatten(), minlength=5) * x.softmax(-1).mean(0),
+            torch.bincount(x.argmax(0)[None].expand(3, -1).reshape(-1), minlength=x.shape[0]),
+            torch.bincount((x * 9).long().clamp(0, 6).flatten(), minlength=2),
+        )
+    )
+    graph, weights = imported(exported(module, (torch.randn(6, 5),), (({0: L},),)))
+    for rows in (1, 8):
+        assert_same(module, graph, weights, (torch.randn(rows, 5),))
+
+
 class _Of(torch.nn.Module):
     def __init__(self, function: Function) -> None:
         super().__init__()

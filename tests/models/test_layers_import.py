@@ -106,6 +106,17 @@ def test_norms() -> None:
     assert_functions(functions, lambda size: (torch.randn(size, 4, 6),), [{0: L}])
 
 
+def test_batch_norm_by_the_batch_s_own_statistics() -> None:
+    norm = _seeded(torch.nn.BatchNorm1d(4, track_running_stats=False)).eval()
+    plain = torch.nn.BatchNorm1d(4, affine=False, track_running_stats=False).eval()
+    assert_functions(
+        [norm, plain, lambda x: norm(x[..., 0])],
+        lambda size: (torch.randn(size, 4, 3) + 5,),
+        [{0: L}],
+        sizes=(2, 7),
+    )
+
+
 def test_batch_norm_of_images() -> None:
     norm = _seeded(torch.nn.BatchNorm2d(4)).eval()
     assert_functions([norm], lambda size: (torch.randn(2, 4, size, 3),), [{2: L}])

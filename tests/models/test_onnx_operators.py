@@ -290,6 +290,22 @@ def test_arithmetic_of_shapes_is_folded() -> None:
     assert kinds <= {"reshape", "slice", "arange", "take", "full", "expand", "extent"}
 
 
+def test_a_range_in_floating_point_of_a_size() -> None:
+    """As PyTorch's exporters write ``torch.arange(n - 1, -n, -1.0)``, the distances of relative positions."""
+    nodes = [
+        node("Shape", ["x"], ["shape"], start=1, end=2),
+        node("Squeeze", ["shape"], ["length"]),
+        node("Sub", ["length", "one"], ["first"]),
+        node("Neg", ["length"], ["last"]),
+        node("Cast", ["first"], ["start"], to=onnx.TensorProto.FLOAT),
+        node("Cast", ["last"], ["stop"], to=onnx.TensorProto.FLOAT),
+        node("Range", ["start", "stop", "step"], ["distances"]),
+    ]
+    constants = {"one": np.int64(1), "step": np.float32(-1)}
+    model = model_of_nodes(nodes, {"x": ("float32", ["B", "L"])}, ["distances"], constants)
+    assert_as_reference(model, [{"x": floats(2, length)} for length in (1, 7, 40)], B=(1, 4), L=(1, 40))
+
+
 def _branch(word: str) -> Any:
     output = onnx.helper.make_empty_tensor_value_info(word)
     return onnx.helper.make_graph([node(word, ["x"], [word])], word, [], [output])

@@ -68,6 +68,7 @@ FLOATS: dict[str, list[Function]] = {
         lambda x, y: torch.special.erf(x),
         lambda x, y: torch.floor(x) + torch.ceil(y),
         lambda x, y: torch.round(x * 2),
+        lambda x, y: torch.round(x, decimals=2) + (y * 1000).round(decimals=-1) + y.round(decimals=0),
         lambda x, y: torch.square(x),
         lambda x, y: torch.sign(x) - torch.sgn(y),
         lambda x, y: torch.expm1(x),

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from graph_runs import assert_functions, torch
+from graph_runs import Functions, assert_functions, assert_same, imported, torch
+
+import dietcode
+from dietcode.errors import ModelError
 
 F = torch.nn.functional
 H = torch.export.Dim("H", min=4, max=64)
@@ -54,6 +57,44 @@ WINDOWS: dict[str, list[Function]] = {
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows(name: str) -> None:
     assert_functions(WINDOWS[name], _images, [{2: H}, {3: H}], (4, 7, 9, 13))
+
+
+H_W = ({2: torch.export.Dim("H", min=3, max=12), 3: torch.export.Dim("W", min=3, max=12)},)
+POSITIONS: list[Function] = [
+    lambda x: F.max_pool2d(x, 2, return_indices=True),
+    lambda x: F.max_pool2d(x[0], (3, 2), 2, (1, 0), return_indices=True),
+    lambda x: F.max_pool1d(x[0], 3, 2, 1, return_indices=True),
+    lambda x: F.max_pool3d(x, 2, 1, return_indices=True),
+    lambda x: F.max_pool2d(x, 2, ceil_mode=True, return_indices=True)[0],
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[-2:]),
+]
+ROUNDED_UP: list[Function] = [
+    lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+    lambda x: F.avg_pool2d(x, 2, 2, 1, ceil_mode=True, count_include_pad=False),
+    lambda x: (
+        F.max_pool2d(x, 3, 3, 1, ceil_mode=True).flatten(2)
+        * F.max_pool2d(x, 3, 3, 1, ceil_mode=True).shape[2]
+    ),
+    lambda x: torch.arange(F.max_pool2d(x, 2, 2, 1, ceil_mode=True).shape[3]),
+    lambda x: F.max_pool1d(x[0], 2, ceil_mode=True) + torch.max_pool1d(x[0, :, :1], [2], [20]),
+]
+
+
+@pytest.mark.parametrize("functions", [POSITIONS, ROUNDED_UP], ids=["positions", "rounded up"])
+def test_windows_of_images(functions: list[Function]) -> None:
+    """Positions were None; sizes of ``ceil_mode`` were those of the example's way of PyTorch's branch."""
+    module = Functions(functions).eval()
+    program = dietcode.export(module, (torch.randn(2, 4, 6, 7),), dynamic_shapes=(H_W,))
+    graph, weights = imported(program)
+    for size in ((3, 3), (12, 12), (3, 8), (5, 6), (4, 7)):
+        assert_same(module, graph, weights, (torch.randn(2, 4, *size),))
+
+
+def test_positions_that_are_not_known() -> None:
+    function = lambda x: F.max_pool2d(x, 2, ceil_mode=True, return_indices=True)  # noqa: E731
+    program = dietcode.export(Functions([function]).eval(), (torch.randn(2, 4, 6, 7),), dynamic_shapes=(H_W,))
+    with pytest.raises(ModelError, match="an output: a result that models do not have"):
+        imported(program)
 
 
 def _points(size: int) -> tuple[Any, ...]:

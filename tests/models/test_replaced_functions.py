@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,23 @@ def test_affine_grids(align_corners: bool) -> None:
     assert F.affine_grid is own
     for rows, *size in ((1, 1, 1), (4, 9, 2), (3, 4, 9)):
         assert_same(module, graph, weights, (torch.randn(rows, 3, *size), torch.randn(rows, 2, 3)))
+
+
+TAKEN: list[Callable[[Any], Any]] = [
+    lambda x: x.take_along_dim(x.argsort(1), 1),
+    lambda x: torch.take_along_dim(x, x.sum(-1, keepdim=True).argsort(1), dim=1),
+    lambda x: torch.take_along_dim(x[:1], x.argsort(1)[:, :1], -2),
+    lambda x: torch.take_along_dim(x, torch.tensor([0, 2])),
+    lambda x: F.max_pool1d(x.mT, 3, 1, 1) + torch.max_pool1d(x.mT, [3], 1, padding=1),
+]
+
+
+def test_elements_along_an_axis() -> None:
+    module, lengths = Functions(TAKEN).eval(), Dim("L", min=1, max=9)
+    args = (torch.randn(4, 5, 3),)
+    graph, weights = imported(dietcode.export(module, args, dynamic_shapes=(({0: N, 1: lengths},),)))
+    for size in ((1, 1), (20, 9), (3, 4)):
+        assert_same(module, graph, weights, (torch.randn(*size, 3),))
 
 
 def test_an_index_by_tensors_on_axes_apart() -> None:

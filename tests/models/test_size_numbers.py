@@ -31,6 +31,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "rounded": lambda x: (
         x[: math.ceil(x.shape[0] / 3)] * math.floor(x.shape[0] / 2) * math.trunc(x.shape[0] / 4)
     ),
+    "powers of constants": lambda x: x * 2 ** x.shape[0] - x * (3 ** (x.shape[0] // 8) - 5),
+    "bits": lambda x: x * (x.shape[0] & 5) + (x.shape[0] | 1) - (1 << x.shape[0]),
+    "nearest": lambda x: x * round(x.shape[0] / 4) + round(x.shape[0] * 0.5) * x,
     "product": lambda x: torch.addmm(x, x, torch.ones(5, 5), beta=1.0 / x.shape[0], alpha=x.shape[0] / 2),
 }
 
@@ -55,6 +58,12 @@ def test_numbers_of_sizes(name: str) -> None:
         assert_same(model, graph, weights, (torch.randn(rows, 5),))
 
 
+def test_a_size_that_is_no_extent() -> None:
+    program = exported(_Model(lambda x: F.pad(x, (0, 2 ** x.shape[0]))), (torch.ones(4, 5),), ({0: L},))
+    with pytest.raises(ModelError, match=r"a size of .*Pow.*\bL?.*; allowed: sizes by \+, -"):
+        imported(program)
+
+
 def test_where_only_constants_are_known() -> None:
     program = exported(_Model(lambda x: F.leaky_relu(x, 1.0 / x.shape[0])), (torch.ones(9, 5),), ({0: L},))
     with pytest.raises(ModelError, match=r"leaky_relu.*depends on sizes.*\(test_size_numbers.py:\d+\)"):
@@ -71,6 +80,14 @@ def test_the_scale_of_attention_may_follow_from_a_size(scale: Callable[[Any], An
     model = _Model(lambda x: _attend(x, scale(x.shape[0]))).eval()
     graph, weights = imported(export(model, (torch.ones(9, 5),), dynamic_shapes=({0: L},)))
     for rows in (4, 9, 60):
+        assert_same(model, graph, weights, (torch.randn(rows, 5),))
+
+
+def test_roots_of_sizes() -> None:
+    """Python's own function made constants of them."""
+    model = _Model(lambda x: x / math.sqrt(x.shape[0]) + math.sqrt(x.shape[0] / 3) * math.sqrt(2)).eval()
+    graph, weights = imported(export(model, (torch.ones(9, 5),), dynamic_shapes=({0: L},)))
+    for rows in (4, 60):
         assert_same(model, graph, weights, (torch.randn(rows, 5),))
 
 

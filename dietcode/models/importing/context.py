@@ -12,6 +12,7 @@ from dietcode.graph.graph import Graph, Value
 from dietcode.graph.tensor_type import DTYPES, HALVES, GraphError
 from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.symbols import Symbols
+from dietcode.workload.text import one_line
 
 NOT_A_CONSTANT = "a number that depends on sizes, where only constants are known"
 Imported: TypeAlias = Value | tuple[Value, ...] | list[Value]
@@ -46,6 +47,8 @@ class Importer(GraphBuilder):
             found: Value | Extent = self.values[argument.name]
             if isinstance(found, Extent):
                 return self.number(found)
+            if found is None:
+                raise GraphError(f"a result that models do not have ({argument.name})")
             return found
         if argument is None or isinstance(argument, bool | int | float):
             return argument
@@ -64,6 +67,10 @@ class Importer(GraphBuilder):
             found = self.values[argument.name]
             if isinstance(found, Extent):
                 return found
+            expression = argument.meta["val"].node.expr
+            if isinstance(found, str) and not any(map(self.symbols.is_size, expression.free_symbols)):
+                text = one_line(self.symbols.text(expression), 100)
+                raise GraphError(f"a size of {text}; allowed: sizes by +, -, *, //, %, min and max")
             raise GraphError(
                 "a size that depends on values and has no bounds; write torch._check(size >= 0) and "
                 "torch._check(size <= 512) after it, with the most that it can be"

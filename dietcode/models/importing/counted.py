@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, larger
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.sizes import is_new_size, positions_of, set_size
 from dietcode.models.importing.spelled_out import flattened
 
+_MOVES = ("reshape", "transpose", "slice", "expand", "take", "flip", "cast")  # the elements of an operand
 _MOST_COLUMNS = 64  # of rows that are told apart: rows are sorted once for each
 
 
@@ -55,15 +56,35 @@ def _bin_count(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     A size that the program's checks make one of a shape is that: a number beyond it is an error of the call.
     """
     x, weights = m.tensor(a["self"]), m.value(a["weights"])
+    least, limit = m.extent(a["minlength"]), _limit(m, x)
+    if limit is not None and is_new_size(m, fake.shape[0]) and larger(least, limit, m.graph.ranges) == least:
+        m.symbols.equate(
+            fake.shape[0].node.expr, getattr(a["minlength"], "meta", {}).get("val", a["minlength"])
+        )
     is_new = is_new_size(m, fake.shape[0])
-    size = set_size(m, fake.shape[0], None)
+    size = set_size(m, fake.shape[0], None if limit is None else larger(least, limit))
     if is_new:
         none = m.add("full", shape=(1,), value=-1, dtype=m.type(x).dtype)
         largest = m.add("max", m.add("concat", none, x, axis=0), axes=(0,), keep=False)
-        least = m.number(m.extent(a["minlength"]))
-        m.add("size", m.add("maximum", m.add("add", m.cast(largest, "int64"), 1), least), size=size)
+        found = m.add("add", m.cast(largest, "int64"), 1)
+        m.add("size", m.add("maximum", found, m.number(least)), size=size)
     each = _ones(m, x, "int64") if weights is None else str(m.cast(weights, dtype_name(fake.dtype)))
     return _counted(m, x, each, size)
+
+
+def _limit(m: Importer, name: str) -> Extent | None:
+    """Return what whole numbers are below, where the operators that made them tell, as positions of `top`."""
+    node = next((one for one in m.graph.nodes if name in one.results), None)
+    first = None if node is None else node.operands[0]
+    if node is None or not isinstance(first, str):
+        return None
+    if node.operator in ("argmax", "argmin") or (node.operator == "top" and name == node.results[1]):
+        return m.type(first).shape[axis_of(node.attributes["axis"], m.rank(first))]
+    if node.operator == "clip" and isinstance(node.attributes.get("high"), int):
+        return Extent.of(max(0, node.attributes["high"] + 1))
+    if node.operator in _MOVES and m.type(name).dtype.startswith("int"):
+        return _limit(m, first)
+    return None
 
 
 def _differing(m: Importer, is_first: str, order: str | None, number: Any) -> tuple[str, str, str]:

@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dietcode.models.own_thread import alone
+from dietcode.models.own_thread import alone, here
 
 _BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
+_WINDOWS = "pooling_output_shape_pad_lr"
 _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 
 
@@ -24,6 +25,7 @@ def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
             stack.enter_context(_keys_alone(keys))
         stack.enter_context(_operators_found_once())
         stack.enter_context(sizes_of_one_alike())
+        stack.enter_context(windows_of_all_sizes())
         return program.run_decompositions(dict(table))
 
 
@@ -36,6 +38,32 @@ def sizes_of_one_alike() -> contextlib.AbstractContextManager[None]:
 
     patched: contextlib.AbstractContextManager[None] = _config.patch(backed_size_oblivious=True)
     return patched
+
+
+@contextlib.contextmanager
+def windows_of_all_sizes() -> Iterator[None]:
+    """Let PyTorch's shapes of pooling with ``ceil_mode`` be those of all sizes.
+
+    Its own has a branch on whether the last window would begin behind the elements and the padding before
+    them, so that a program has the example's way of it.
+    """
+    import torch
+
+    meta = torch._meta_registrations
+    with alone():
+        own = getattr(meta, _WINDOWS, None)
+        replaced = here(_num_windows, own) if own else None
+        with _replaced(meta, _WINDOWS, replaced):
+            yield
+
+
+def _num_windows(
+    size: Any, window: int, before: int, behind: int, stride: int, dilation: int, ceil_mode: bool
+) -> Any:
+    rest = behind - dilation * (window - 1)
+    if ceil_mode:
+        rest = min(rest + stride - 1, 0)
+    return (size + before - 1 + rest) // stride + 1
 
 
 def _device_types(program: Any) -> set[str]:

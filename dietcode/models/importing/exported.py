@@ -47,7 +47,7 @@ from dietcode.models.importing.flow import FLOW, check_results
 from dietcode.models.importing.guards import check_guards, check_sums
 from dietcode.models.importing.mutations import refuse_mutations
 from dietcode.models.importing.refusals import listed
-from dietcode.models.importing.size_numbers import import_size_number, is_size_number
+from dietcode.models.importing.size_numbers import import_size_number, import_whole_number, is_size_number
 from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.sources import at, source_of
@@ -376,7 +376,13 @@ def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
     if is_size_number(node):
         return import_size_number(importer, node)
     if type(fake).__name__ == "SymInt":
-        return importer.symbols.extent(fake)
+        try:
+            return importer.symbols.extent(fake)
+        except UnknownSizeError:
+            found = import_whole_number(importer, node)
+            if found is None:
+                raise
+            return found
     return None  # a check of torch's; ranges and shapes are checked by every call
 
 
@@ -461,7 +467,10 @@ def _outputs(importer: Importer, returned: list[Any]) -> list[Any]:
         if type(one) in CONSTANTS:
             found.append({"constant": one})
             continue
-        value = importer.value(one)
+        try:
+            value = importer.value(one)
+        except GraphError as error:
+            raise ModelError(f"an output: {error}" + at(source_of(one))) from None
         if isinstance(value, str):
             importer.graph.outputs.append(value)
             found.append("*")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE
+from dietcode.graph.extent import ONE, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
@@ -14,7 +14,14 @@ from dietcode.models.importing.exact_sums import exact_sums
 from dietcode.models.importing.grouped import convolution_of_groups
 from dietcode.models.importing.pooling import each, pairs
 from dietcode.models.importing.resizing import transposed
-from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, norm
+from dietcode.models.importing.spelled_out import (
+    batch_norm,
+    group_norm,
+    log_sum_exp,
+    norm,
+    per_channel,
+    scaled,
+)
 
 _MOST_BYTES = 8192  # products in a sum of products of signed bytes that is exact
 
@@ -164,6 +171,18 @@ def _batch_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     mean, variance = m.tensor(a["running_mean"]), m.tensor(a["running_var"])
     result = batch_norm(m, x, weight, bias, mean, variance, a["eps"])
     return (result, None, None) if isinstance(fake, tuple | list) else result
+
+
+@rule("aten._native_batch_norm_legit.no_stats")
+def _norm_of_a_batch(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return the norm of each channel by the batch's own statistics, as of a layer that keeps none."""
+    x = m.tensor(a["input"])
+    type_, order = m.type(x), [1, 0, *range(2, m.rank(x))]
+    channels = m.transpose(x, order)
+    rows = m.reshape(channels, (type_.shape[1], floor_divide(type_.num_elements, type_.shape[1])))
+    normed = m.reshape(m.add("layernorm", rows, eps=a["eps"], num_axes=1), m.type(channels).shape)
+    parts = (per_channel(m, m.value(a[name]), type_.rank) for name in ("weight", "bias"))
+    return scaled(m, m.transpose(normed, order), *parts), None, None
 
 
 @rule("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default")

@@ -10,6 +10,7 @@ from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
+from dietcode.models.importing.size_numbers import is_size_number
 from dietcode.models.importing.sizes import masked
 from dietcode.models.importing.spelled_out import (
     completed,
@@ -312,8 +313,8 @@ def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     step = a.get("step", 1)
     given = [a.get("start", 0), a["end"], step]
     dtype = dtype_name(fake.dtype)
-    if any(isinstance(one, float) and not one.is_integer() for one in given):
-        raise GraphError(f"arange of fractions {given}; allowed: whole numbers")
+    if any(isinstance(one, float) and not one.is_integer() for one in given) or any(map(_is_number, given)):
+        return _arange_of_fractions(m, a.get("start", 0), step, m.symbols.extent(fake.shape[0]), dtype)
     start, stop, step = (int(one) if isinstance(one, float) else one for one in given)
     if not isinstance(step, int):
         numbers = m.add("arange", stop=m.symbols.extent(fake.shape[0]))
@@ -321,6 +322,17 @@ def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         return m.cast(m.add("add", spread, m.value(start)) if start else spread, dtype)
     whole = m.add("arange", start=m.extent(start), stop=m.extent(stop), step=step, dtype="int64")
     return m.cast(whole, dtype)
+
+
+def _is_number(given: Any) -> bool:
+    return hasattr(given, "meta") and is_size_number(given)
+
+
+def _arange_of_fractions(m: Importer, start: Any, step: Any, count: Extent, dtype: str) -> str:
+    """Return numbers a fraction apart, each by a product: a sum of steps would gather their errors."""
+    numbers = m.cast(m.add("arange", stop=count), "float64")
+    steps = m.add("mul", numbers, m.cast(m.value(step), "float64"))
+    return str(m.cast(m.add("add", steps, m.cast(m.value(start), "float64")), dtype))
 
 
 @rule("aten.cummax.default", name="cummax")

@@ -34,6 +34,17 @@ for _name in (
     rule(f"aten.{_name}.default", name=_name)(_unary)
 
 
+@rule("aten.round.decimals")
+def _round_to(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Round to a number of digits after the point, or before it where the number is negative."""
+    x, digits = m.tensor(a["self"]), int(a["decimals"])
+    if not digits or not m.type(x).dtype.startswith("float"):
+        return m.add("round", x)
+    to, back = ("mul", "div") if digits > 0 else ("div", "mul")
+    scale = 10.0 ** abs(digits)
+    return m.add(back, m.add("round", m.add(to, x, scale)), scale)
+
+
 @rule("aten.gelu.default")
 def _gelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("gelu", m.tensor(a["self"]), form="tanh" if a["approximate"] == "tanh" else "erf")

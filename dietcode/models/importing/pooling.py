@@ -48,9 +48,21 @@ def _pooled(m: Importer, operator: str, a: Mapping[str, Any], rank: int, **more:
 
 
 def _largest(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Imported:
-    """Return the largest elements; a node that reads their positions finds none."""
-    found = _pooled(m, "max_pool", a, rank)
-    return (found, None) if isinstance(fake, tuple | list) else found
+    return _pooled(m, "max_pool", a, rank)
+
+
+def _largest_and_where(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Imported:
+    """Return the largest elements, and the position of each among those of its channel."""
+    found, x, window = _pooled(m, "max_pool", a, rank), m.tensor(a["self"]), each(a["kernel_size"], rank)
+    if a["ceil_mode"]:
+        return found, None
+    options = {"strides": each(a["stride"], rank, window), "dilation": each(a["dilation"], rank)}
+    pads = pairs(a["padding"], rank)
+    wide = found if m.rank(found) > rank + 1 else m.reshape(found, (ONE, *m.type(found).shape))
+    image = x if m.rank(x) > rank + 1 else m.reshape(x, (ONE, *m.type(x).shape))
+    at = largest_positions(m, image, wide, window=window, pads=pads, ceil=False, **options)
+    count = reduce(lambda one, other: one * other, m.type(x).shape[-rank:], ONE)
+    return found, m.reshape(m.add("remainder", at, m.number(count)), m.type(found).shape)
 
 
 def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> str:
@@ -99,7 +111,7 @@ for _rank in (1, 2, 3):
     rule(f"aten.avg_pool{_rank}d.default", rank=_rank)(_mean)
     rule(f"aten.max_pool{_rank}d.default", rank=_rank)(_largest)
     if _rank > 1:
-        rule(f"aten.max_pool{_rank}d_with_indices.default", rank=_rank)(_largest)
+        rule(f"aten.max_pool{_rank}d_with_indices.default", rank=_rank)(_largest_and_where)
 
 
 def adaptive_pool(b: GraphBuilder, x: str, sizes: Sequence[Extent], reduction: str) -> str:

@@ -25,6 +25,14 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
+# Of whole numbers, where no extent is what they give.
+_WHOLE: dict[str, str] = {
+    **{"add": "add", "sub": "sub", "mul": "mul", "neg": "neg", "pow": "pow", "pow_by_natural": "pow"},
+    **{"floordiv": "floor_divide", "mod": "remainder", "lshift": "pow", "rshift": "shift_right"},
+    **{"and_": "bit_and", "or_": "bit_or", "round": "round", "floor": "floor", "ceil": "ceil"},
+}
+
+
 def is_size_number(node: Any) -> bool:
     """Whether a node is a number in floating point that depends on sizes."""
     return type(node.meta.get("val")).__name__ == "SymFloat"
@@ -50,6 +58,40 @@ def import_size_number(importer: Importer, node: Any) -> Value:
         (value,) = operands
         return str(value)
     return importer.add(name, *operands)
+
+
+def import_whole_number(importer: Importer, node: Any) -> str | None:
+    """Return a whole number of sizes that is no extent, as ``2 ** x.shape[1]``: a scalar.
+
+    Powers, and what follows from them, are of float64, as they are soon too large for whole numbers; all else
+    is of int64.
+
+    Returns
+    -------
+    str or None
+        None where another function computes it, and where it follows from values.
+    """
+    word = getattr(node.target, "__name__", "")
+    name, symbols = _WHOLE.get(word), node.meta["val"].node.expr.free_symbols
+    if name is None or any(map(importer.symbols.is_size, symbols)):
+        return None
+    operands = [importer.value(one) for one in node.args if one is not None]
+    if name in ("round", "floor", "ceil"):
+        return str(importer.cast(importer.add(name, *operands), "int64")) if len(operands) == 1 else None
+    is_large = name == "pow" or any(
+        isinstance(one, str) and importer.type(one).dtype == "float64" for one in operands
+    )
+    scalars = [_whole_scalar(importer, one, "float64" if is_large else "int64") for one in operands]
+    if word == "lshift":
+        two = _whole_scalar(importer, 2, "float64")
+        return importer.add("mul", scalars[0], importer.add("pow", two, scalars[1]))
+    return importer.add(name, *scalars)
+
+
+def _whole_scalar(importer: Importer, given: Any, dtype: str) -> str:
+    if isinstance(given, str):
+        return str(importer.cast(given, dtype))
+    return importer.add("full", shape=(), value=given, dtype=dtype)
 
 
 def _scalar(importer: Importer, given: Any) -> Any:

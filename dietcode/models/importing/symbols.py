@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -34,6 +35,12 @@ def _is_quotient(expression: Any) -> bool:
     return name == "FloatTrueDiv" and bool(arguments[1].is_Float or arguments[1].is_Integer)
 
 
+def _whole_number(value: int) -> Any:
+    from torch.fx.experimental.symbolic_shapes import sympy
+
+    return sympy.Integer(value)
+
+
 class Symbols:
     """The dimensions of a model, and sizes that follow from them.
 
@@ -56,6 +63,10 @@ class Symbols:
     def add(self, symbol: Any, name: str) -> None:
         """Add a size that a node sets."""
         self._names[symbol.name] = name
+
+    def equate(self, symbol: Any, size: Any) -> None:
+        """Let a size that a node sets be another one, an int or a SymInt, wherever it is."""
+        self._sums[symbol.name] = size.node.expr if hasattr(size, "node") else _whole_number(size)
 
     def knows(self, symbol: Any) -> bool:
         """Whether a symbol is a dimension."""
@@ -144,13 +155,20 @@ class Symbols:
         return floor_divide(self._of(size) + (number - 1 if kind == "CeilToInt" else 0), Extent.of(number))
 
     def _quotient(self, expression: Any, kind: str) -> Extent:
-        """Return the rounded quotient of a size by a whole number, as arange computes its own extent."""
+        """Return the rounded quotient of a size by a whole number, as arange computes its own extent.
+
+        The size may have a fraction beside it: rounded at once it gives the same as rounded at the end.
+        """
         size, divisor = expression.args[0].args
-        if type(size).__name__ != "ToFloat" or kind == "TruncToInt" or float(divisor) % 1 or not divisor:
+        parts = size.args if type(size).__name__ == "Add" else (size,)
+        sizes = [one for one in parts if type(one).__name__ == "ToFloat"]
+        fractions = [float(one) for one in parts if one.is_Float or one.is_Integer]
+        is_known = len(sizes) == 1 and len(sizes) + len(fractions) == len(parts)
+        if not is_known or kind == "TruncToInt" or float(divisor) % 1 or not divisor:
             raise UnknownSizeError(str(expression))
-        number, numerator = int(float(divisor)), self._of(size.args[0])
-        if number < 0:
-            number, numerator = -number, numerator * -1
+        sign = 1 if divisor > 0 else -1
+        number, rounded = sign * int(float(divisor)), math.ceil if kind == "CeilToInt" else math.floor
+        numerator = self._of(sizes[0].args[0]) * sign + rounded(sign * sum(fractions))
         if kind == "CeilToInt":
             numerator = numerator + (number - 1)
         return floor_divide(numerator, Extent.of(number))

@@ -183,12 +183,17 @@ def _erf(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
 def _silu(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
     out = np.empty_like(operands[0])
     WRITERS["sigmoid"](operands, attributes, out)
-    np.multiply(out, operands[0], out=out)
+    np.multiply(out, _finite_below(operands[0]), out=out)
     return (out,)
 
 
+def _finite_below(x: Array) -> Array:
+    """Return -inf as the least number: what falls to 0 faster than it does makes 0 of it, as in kernels."""
+    return np.asarray(np.maximum(x, np.finfo(x.dtype).min))
+
+
 def _gelu(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
-    x = operands[0]
+    x = _finite_below(operands[0])
     number = x.dtype.type
     if attributes["form"] == "erf":
         inner = erf(np.asarray(x * number(math.sqrt(0.5))))

@@ -314,11 +314,9 @@ def _filled(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _range(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     dtype = m.dtype(n.value(0))
     if dtype in FLOATS:
-        numbers = [n.number(k) for k in range(3)]
-        if any(one != int(one) for one in numbers):
-            raise GraphError(f"a range of fractions {numbers}; allowed: whole numbers")
-        start, stop = (Extent.of(int(one)) for one in numbers[:2])
-        step = int(numbers[2])
+        start, stop, step = _whole_bound(m, n, 0), _whole_bound(m, n, 1), int(n.number(2))
+        if n.number(2) != step:
+            raise GraphError(f"a range of fractions, {n.number(2)}; allowed: whole numbers")
     else:
         (start,), (stop,), step = n.extents(0), n.extents(1), n.number(2)
     if start.is_constant and stop.is_constant:
@@ -326,6 +324,22 @@ def _range(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         if step and abs(last - first) <= MOST_ELEMENTS:
             return known(np.arange(first, last, step).astype(dtype))
     return str(m.cast(m.add("arange", start=start, stop=stop, step=step, dtype="int64"), dtype))
+
+
+def _whole_bound(m: OnnxImporter, n: OnnxNode, number: int) -> Extent:
+    """Return a bound in floating point that is a whole number: a constant, or a size in another dtype."""
+    value = n.value(number)
+    while isinstance(value, str):
+        node = next((one for one in m.graph.nodes if value in one.results), None)
+        if node is None or node.operator not in ("cast", "reshape", "extent"):
+            break
+        if node.operator == "extent":
+            return Extent.of(node.attributes["value"])
+        value = node.operands[0] if isinstance(node.operands[0], str) else None
+    found = n.number(number)
+    if found != int(found):
+        raise GraphError(f"a range of fractions, {found}; allowed: whole numbers")
+    return Extent.of(int(found))
 
 
 @onnx_rule("Trilu")
