@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from dietcode.workload.text import clip
@@ -64,6 +64,7 @@ Factor: TypeAlias = str | Atom
 Monomial: TypeAlias = tuple[tuple[Factor, int], ...]
 
 
+@lru_cache(maxsize=1 << 12)
 def _order(monomial: Monomial) -> tuple[int, str]:
     return -sum(power for _, power in monomial), str([(str(factor), power) for factor, power in monomial])
 
@@ -165,11 +166,21 @@ class Extent:
         ranges : mapping of str to (int, int)
             The least and the greatest value of each dimension.
         """
+        return self._bounds(ranges, {})
+
+    def _bounds(self, ranges: Ranges, known: dict[Extent, tuple[int, int]]) -> tuple[int, int]:
+        """Return `bounds`, each extent's once: an inner one is asked for twice at each of its quotients."""
+        found = known.get(self)
+        if found is None:
+            found = known[self] = self._enclosed(ranges, known)
+        return found
+
+    def _enclosed(self, ranges: Ranges, known: dict[Extent, tuple[int, int]]) -> tuple[int, int]:
         low = high = 0
         for coefficient, monomial in self.terms:
             interval = (coefficient, coefficient)
             for factor, power in monomial:
-                own = ranges[factor] if isinstance(factor, str) else _atom_bounds(factor, ranges)
+                own = ranges[factor] if isinstance(factor, str) else _atom_bounds(factor, ranges, known)
                 for _ in range(power):
                     corners = [a * b for a in interval for b in own]
                     interval = (min(corners), max(corners))
@@ -178,7 +189,7 @@ class Extent:
         if found is None:
             return low, high
         rest, share, divisor = found
-        least, most = rest.bounds(ranges)
+        least, most = rest._bounds(ranges, known)
         less = (share * (divisor - 1), 0) if share < 0 else (0, share * (divisor - 1))
         return max(low, least - less[1]), min(high, most - less[0])
 
@@ -193,14 +204,17 @@ class Extent:
             for coefficient, monomial in self.terms
             if len(monomial) == 1 and monomial[0][1] == 1 and _is_quotient(monomial[0][0])
         }
-        for atom, coefficient in quotients.items():
-            assert isinstance(atom, Atom)
-            for other in (None, *quotients):
+        divisors = {one: one.second.constant for one in quotients if isinstance(one, Atom)}
+        for atom, own in divisors.items():
+            coefficient = quotients[atom]
+            for other in (None, *divisors):
                 # The numerator itself, or another quotient of it, of which this one is a quotient again.
-                by = other.second.constant if isinstance(other, Atom) else 1
-                divisor = atom.second.constant // by
-                if atom.second.constant % by or divisor < 2 or coefficient % divisor:
+                by = 1 if other is None else divisors[other]
+                divisor = own // by
+                if own % by or divisor < 2 or coefficient % divisor:
                     continue
+                if other is not None and not other.first.variables <= atom.first.variables:
+                    continue  # no quotient of it; a sum of many quotients has many pairs of them
                 base = floor_divide(atom.first, Extent.of(by))
                 if other is None or any(monomial == ((other, 1),) for _, monomial in base.terms):
                     share = coefficient // divisor
@@ -261,8 +275,8 @@ def _normal(found: Mapping[Monomial, int]) -> Extent:
     return Extent(tuple(kept))
 
 
-def _atom_bounds(atom: Atom, ranges: Ranges) -> tuple[int, int]:
-    first, second = atom.first.bounds(ranges), atom.second.bounds(ranges)
+def _atom_bounds(atom: Atom, ranges: Ranges, known: dict[Extent, tuple[int, int]]) -> tuple[int, int]:
+    first, second = atom.first._bounds(ranges, known), atom.second._bounds(ranges, known)
     if atom.function in ("min", "max"):
         choose = FUNCTIONS[atom.function]
         return choose(first[0], second[0]), choose(first[1], second[1])

@@ -96,6 +96,12 @@ class Settings(BaseSettings):
     max_submissions_per_minute: int = Field(
         600, ge=1, description="Most submissions of one owner within a minute; an admin has no such limit."
     )
+    max_checks_per_minute: int = Field(
+        600,
+        ge=1,
+        description="Most texts of one owner that the submit page checks within a minute; "
+        "an admin has no such limit.",
+    )
     max_bytes_per_owner: int = Field(
         4 << 30,
         ge=1,

@@ -190,6 +190,11 @@ def test_no_text_grows_without_end() -> None:
 def _calls_to_read(depth: int) -> int:
     """Calls of Python's functions while quotients of quotients are read, so many within each other."""
     text = "(" * depth + "L" + "+M)//2" * depth
+    return _calls(lambda: parse_extent(text))
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """Calls of Python's functions in some work."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -199,7 +204,7 @@ def _calls_to_read(depth: int) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        parse_extent(text)
+        work()
     finally:
         sys.setprofile(before)
     return calls
@@ -208,3 +213,33 @@ def _calls_to_read(depth: int) -> int:
 def test_nested_quotients_take_time_in_proportion_to_their_text() -> None:
     """A graph of a stranger may hold thousands of such texts: each inner one is written and hashed once."""
     assert _calls_to_read(56) < 3 * _calls_to_read(28)
+
+
+def test_bounds_of_nested_quotients_take_time_in_proportion_to_a_power_of_their_depth() -> None:
+    """Each quotient here moves with its numerator, so that both are asked for: twice at each level before."""
+
+    def nested(depth: int) -> Extent:
+        text = "L"
+        for level in range(depth):
+            divisor = 2 + level % 2
+            text = f"{divisor}*(({text}+M)//{divisor})"
+        return parse_extent(text)
+
+    ranges = {"L": (1, 99), "M": (1, 99)}
+    few, many = nested(6), nested(12)
+    assert many.bounds(ranges)[1] <= 99 + 12 * 99
+    assert _calls(lambda: nested(12).bounds(ranges)) < 16 * _calls(lambda: nested(6).bounds(ranges))
+    assert few.bounds(ranges)[0] <= few.evaluate({"L": 1, "M": 1}) <= few.bounds(ranges)[1]
+
+
+def test_bounds_compare_no_quotients_of_different_dimensions() -> None:
+    """Of a sum of many quotients there are many pairs, and each took a division."""
+    names = [f"d{number}" for number in range(24)]
+    ranges = dict.fromkeys(names, (1, 99))
+
+    def calls(count: int) -> int:
+        terms = [f"{64 >> number % 6}*({name}//{2 << number % 6})" for number, name in enumerate(names)]
+        extent = parse_extent(" + ".join(terms[:count]))
+        return _calls(lambda: extent.bounds(ranges))
+
+    assert calls(24) < 6 * calls(8)

@@ -76,6 +76,22 @@ def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
         raise too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
 
 
+def check_rate_of_checks(rates: Rates, settings: Settings, caller: Caller) -> None:
+    """Count a text that is checked, which takes as long as a submission and leaves nothing.
+
+    Raises
+    ------
+    Refusal
+        There were too many within a minute.
+    """
+    if caller.is_admin:
+        return
+    wait = math.ceil(rates.take(caller.owner, settings.max_checks_per_minute))
+    if wait:
+        limit = f"at most {settings.max_checks_per_minute} texts a minute are checked"
+        raise too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
+
+
 def check_open(session: Session, settings: Settings, caller: Caller, owner: str) -> None:
     """Check how many jobs of an owner wait or run, and what all take, the one that was just added among them.
 

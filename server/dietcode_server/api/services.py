@@ -34,6 +34,8 @@ class Services:
 
     Attributes
     ----------
+    rates, check_rates : Rates
+        Of submissions, and of texts that are checked.
     stopping : threading.Event
         Set when the server begins to stop: open event streams end then.
     """
@@ -46,6 +48,7 @@ class Services:
     targets: Targets = field(default_factory=Targets)
     metrics: Metrics = field(default_factory=Metrics)
     rates: Rates = field(default_factory=Rates)
+    check_rates: Rates = field(default_factory=Rates)
     followers: Followers = field(default_factory=Followers)
     stopping: threading.Event = field(default_factory=threading.Event)
 

@@ -24,6 +24,7 @@ from dietcode_server.api.jobs import IdempotencyKey
 from dietcode_server.api.lanes import CHECKS, WRITES
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.problems import of_target
+from dietcode_server.api.quotas import check_rate_of_checks
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.dashboard.actions import why_not_submit
 from dietcode_server.dashboard.figures import grouped, si
@@ -115,6 +116,7 @@ def show_submit_page(
 @router.post("/submit/check")
 async def check(body: EditorText, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
     """The problems of a text and their positions; or a summary of it and of what a job would do, as HTML."""
+    check_rate_of_checks(services.check_rates, services.settings, caller)
     return await CHECKS.run(_check, body, services, caller)
 
 

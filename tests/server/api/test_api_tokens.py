@@ -362,6 +362,23 @@ def test_only_so_many_submissions_a_minute(closed, problem):
     assert {submit(limited, admin, "again-and-again").status_code for _ in range(8)} == {200}
 
 
+def test_only_so_many_texts_are_checked_a_minute(closed, problem):
+    limited = replace(closed, settings=closed.settings.model_copy(update={"max_checks_per_minute": 3}))
+    rita, sven = bearer(limited, "rita"), bearer(limited, "sven")
+
+    def check(headers):
+        return limited.client.post("/submit/check", json={"text": "name: a"}, headers=headers)
+
+    assert [check(rita).status_code for _ in range(4)] == [200, 200, 200, 429]
+    response = check(rita)
+    assert "3 texts a minute" in problem(response, 429, "too-many")["detail"]
+    assert 1 <= int(response.headers["retry-after"]) <= 20
+    assert submit(limited, rita, "checked-often").status_code == 201, "submissions are counted apart"
+    assert check(sven).status_code == 200
+    admin = bearer(limited, "root", ["admin"])
+    assert {check(admin).status_code for _ in range(5)} == {200}
+
+
 def test_the_bucket_fills_again():
     from dietcode_server.api.quotas import Rates
 
