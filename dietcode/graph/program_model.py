@@ -33,7 +33,7 @@ _LOWEST_FIELDS = ("sources", "rows", "rest")
 
 
 @dataclass(frozen=True)
-class RowSource:
+class NumberSource:
     """Where an operand comes from that a block computes of a whole number alone.
 
     Attributes
@@ -59,7 +59,7 @@ class Lowest:
 
     Attributes
     ----------
-    sources : tuple of RowSource or None
+    sources : tuple of NumberSource or None
         Of each operand; None where it comes with the instance, or is a constant.
     rows : dict of int to int
         How often so many of these calls were noted between two decisions.
@@ -67,7 +67,7 @@ class Lowest:
         How often a bucket had so many other calls.
     """
 
-    sources: tuple[RowSource | None, ...]
+    sources: tuple[NumberSource | None, ...]
     rows: dict[int, int]
     rest: dict[int, int]
 
@@ -284,7 +284,7 @@ def _block(data: Any, field: str) -> BlockModel:
 def _lowest(data: Any, field: str, num_operands: int) -> Lowest:
     own = read_mapping(data, field, _LOWEST_FIELDS)
     given = read_list(own.get("sources"), f"{field}.sources", MAX_OPERANDS)
-    sources: list[RowSource | None] = []
+    sources: list[NumberSource | None] = []
     for at, one in enumerate(given):
         if one is None:
             sources.append(None)
@@ -297,7 +297,7 @@ def _lowest(data: Any, field: str, num_operands: int) -> Lowest:
             read_whole(number, f"{field}.sources.{at}", 0, most)
             for number, most in zip(numbers, limits, strict=True)
         )
-        sources.append(RowSource(block, result, leader))
+        sources.append(NumberSource(block, result, leader))
     if len(sources) != num_operands or not any(sources):
         raise ModelError(f"{field}.sources: given {clip(given)}; allowed: one for each operand, or null")
     rows, rest = (read_histogram(own.get(key), f"{field}.{key}") for key in ("rows", "rest"))

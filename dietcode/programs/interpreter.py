@@ -15,13 +15,13 @@ from itertools import starmap
 from typing import Any
 
 from dietcode.errors import DietCodeError
-from dietcode.graph.program_model import RowSource
+from dietcode.graph.program_model import NumberSource
 from dietcode.programs.plain_operators import BINARY, UNARY
 from dietcode.runtime.programs.code import RECORD_KINDS
 from dietcode.runtime.programs.instances import parsed
 from dietcode.runtime.programs.results import DICT_RECORD
 
-Sources = tuple[RowSource | None, ...]
+Sources = tuple[NumberSource | None, ...]
 Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
 """(block, operands of each row) -> results of each row."""
 
@@ -57,7 +57,7 @@ class NotedBlock:
     operands : list
         Tensors, numbers, and `Row` of other nodes.
     results : list or None
-    sources : tuple of RowSource or None, optional
+    sources : tuple of NumberSource or None, optional
         Where its operands come from, if all that blocks compute are of whole numbers, noted as this one is.
     """
 
@@ -195,7 +195,7 @@ class FormRun:
     def _sources(self, operands: Sequence[Any]) -> Sources | None:
         """Return where the computed operands come from; None where one is not of a whole number alone."""
         leaders: dict[int, int] = {}
-        found: list[RowSource | None] = []
+        found: list[NumberSource | None] = []
         for at, one in enumerate(operands):
             if not isinstance(one, Row):
                 found.append(None)
@@ -203,7 +203,7 @@ class FormRun:
             if one.node.block not in self.of_number or one.node.results is not None:
                 return None
             leader = leaders.setdefault(id(one.node), at)
-            found.append(RowSource(one.node.block, one.number, leader))
+            found.append(NumberSource(one.node.block, one.number, leader))
         return tuple(found) if leaders else None
 
     # ---- Fibers ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dietcode.graph.graph import Graph
-from dietcode.graph.program_model import RowSource
+from dietcode.graph.program_model import NumberSource
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.grouping import constants_of
 from dietcode.recursion.batching import ROWS
@@ -19,7 +19,7 @@ _NUMBER = "ids0"  # the only input of what the rows come from
 
 
 def lowest_block(
-    block: Graph, sources: Sequence[RowSource | None], makers: Mapping[int, Graph], passes: Passes
+    block: Graph, sources: Sequence[NumberSource | None], makers: Mapping[int, Graph], passes: Passes
 ) -> Graph | None:
     """Return a block that reads tables in the place of operands; None where that saves no products.
 
@@ -29,7 +29,7 @@ def lowest_block(
     ----------
     block : Graph
         Of rows, with operands ``operand{k}`` at ``rows{k}``, or ``ids{k}``.
-    sources : sequence of RowSource or None
+    sources : sequence of NumberSource or None
         Of each operand.
     makers : mapping of int to Graph
         By the block of a source, its graph of rows, over ``ids0``.
@@ -74,7 +74,7 @@ def _operand(name: str) -> int | None:
     return int(number) if name != number and number.isdigit() else None
 
 
-def _inputs(new: Graph, block: Graph, sources: Sequence[RowSource | None]) -> dict[str, str]:
+def _inputs(new: Graph, block: Graph, sources: Sequence[NumberSource | None]) -> dict[str, str]:
     """Add the inputs of the new block, and return what those of the old one are there."""
     names: dict[str, str] = {}
     count = 0

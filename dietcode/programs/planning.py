@@ -12,7 +12,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
-from dietcode.graph.program_model import NUMBER, BlockModel, ProgramModel, RowSource
+from dietcode.graph.program_model import NUMBER, BlockModel, NumberSource, ProgramModel
 from dietcode.graph.samples import by_cost, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
@@ -46,7 +46,7 @@ class BatchedBlock:
     counts : dict of int to int
         How often a bucket had so many rows.
     max_batch : int
-    lowest_of : LowestOf, optional
+    lowest_of : TakenOver, optional
         No instruction names it: it takes over calls of another one.
     """
 
@@ -57,23 +57,23 @@ class BatchedBlock:
     phase: int
     counts: dict[int, int]
     max_batch: int
-    lowest_of: LowestOf | None = None
+    lowest_of: TakenOver | None = None
 
 
 @dataclass(frozen=True)
-class LowestOf:
+class TakenOver:
     """Which calls a block takes over.
 
     Attributes
     ----------
     block : int
         Whose calls.
-    sources : tuple of RowSource or None
+    sources : tuple of NumberSource or None
         What its operands have to be.
     """
 
     block: int
-    sources: tuple[RowSource | None, ...]
+    sources: tuple[NumberSource | None, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -161,7 +161,7 @@ def _add_lowest(
     number = split if isinstance(split, int) else split.second
     whole = blocks[number]
     places = range(len(block.operands)) if isinstance(split, int) else split.second_operands
-    sources: list[RowSource | None] = [None] * len(whole.operands)
+    sources: list[NumberSource | None] = [None] * len(whole.operands)
     leaders: dict[int, int] = {}
     for at, k in enumerate(places):
         one = block.lowest.sources[k]
@@ -170,7 +170,7 @@ def _add_lowest(
             if not isinstance(maker, int):
                 return
             leader = leaders.setdefault(one.leader, at)  # the first of those that the second part has
-            sources[at] = RowSource(maker, one.result, leader)
+            sources[at] = NumberSource(maker, one.result, leader)
     makers = {one.block: blocks[one.block].graph for one in sources if one is not None}
     graph = lowest_block(whole.graph, sources, makers, _passes(optimisations)) if makers else None
     if graph is None:
@@ -190,7 +190,7 @@ def _add_lowest(
             whole.phase,
             dict(block.lowest.rows),
             most,
-            LowestOf(number, tuple(sources)),
+            TakenOver(number, tuple(sources)),
         )
     )
 

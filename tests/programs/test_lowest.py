@@ -12,7 +12,7 @@ from program_runs import as_torch, assert_same, example_of, native_program
 
 import dietcode
 from dietcode.errors import ModelError
-from dietcode.graph.program_model import RowSource, read_program_model
+from dietcode.graph.program_model import NumberSource, read_program_model
 from dietcode.programs.modeling import model_of
 from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.planning import plan_program
@@ -158,5 +158,5 @@ def test_what_is_too_large_is_no_table() -> None:
     program, samples = module.build(hidden=64, words=270_000), module.samples(4, words=9)
     model, _ = model_of(program, samples, "tree_lstm")
     assert model.blocks[1].lowest is not None
-    assert model.blocks[1].lowest.sources[0] == RowSource(0, 0, 0)
+    assert model.blocks[1].lowest.sources[0] == NumberSource(0, 0, 0)
     assert [one["name"] for one in plan_program(model, {}).facts["blocks"]] == ["block0", "block1"]
