@@ -187,7 +187,8 @@ class FormRun:
         for one in operands:
             if isinstance(one, Row):
                 self.edges.add((block, one.node.block))
-                key = max(key, one.node.key + 1)
+                if one.node.results is None:  # what is computed need not be waited for
+                    key = max(key, one.node.key + 1)
         node = NotedBlock(block, max(key, 1), operands, sources=self._sources(operands))
         self._nodes.append(node)
         return node

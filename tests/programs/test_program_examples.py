@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from needs import of_extra
-from program_runs import FOLDER, PlanRun, assert_same, example_of
+from program_runs import FOLDER, PlanRun, as_torch, assert_same, example_of, native_program
 
+from dietcode.programs.lowest import LOWEST
 from dietcode.programs.modeling import model_of
 from dietcode.programs.planning import plan_program
 
@@ -62,7 +63,16 @@ def test_the_form_computes_what_the_text_says(name: str) -> None:
     program, samples = module.build(**options), module.samples(6, **how)
     model, weights = model_of(program, samples[:4], name)
     plan = plan_program(model, {})
-    found = PlanRun(plan, weights).run(samples)
-    for own, one in zip(found, samples, strict=True):
+    run = PlanRun(plan, weights)
+    form = run.form_run()
+    found = run.run(samples, form)
+    native = native_program(plan, weights)
+    for own, other, one in zip(found, native(samples), samples, strict=True):
         assert_same(own, program.eager(one), of_tensors=True)
+        assert_same(as_torch(other), program.eager(one), of_tensors=True)
+    # Kernels are tuned for the buckets that the interpreter counts: they have to be those of the machine.
+    names = [one["name"] for one in plan.description["blocks"]]
+    counted = [(names[block], rows) for _, _, block, rows in form.buckets]
+    ran = [(one.block.removesuffix(LOWEST), one.rows) for one in native.block_runs(samples)]
+    assert ran == counted
     assert {one["name"]: one["kernels"] for one in plan.facts["blocks"]} == kernels
