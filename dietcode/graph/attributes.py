@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.extent import Extent
+from dietcode.graph.extent_texts import extent_of_text
 from dietcode.graph.tensor_type import DTYPES, MAX_RANK, GraphError
 from dietcode.workload.text import clip
 
@@ -70,7 +71,7 @@ def read_dtype(given: Any) -> str:
 
 def read_extent(given: Any) -> Extent:
     """Return an extent."""
-    return given if isinstance(given, Extent) else parse_extent(given)
+    return given if isinstance(given, Extent) else extent_of_text(given)
 
 
 def _listed(given: Any, most: int) -> Sequence[Any]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from dietcode.errors import ModelError
 from dietcode.graph.attributes import read_dtype, read_number
-from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.extent import Extent
+from dietcode.graph.extent_texts import extent_of_text, texts_of_one_graph
 from dietcode.graph.graph import FORMAT, Graph, Value
 from dietcode.graph.signature import check_halves, input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
@@ -41,12 +42,17 @@ def read_graph(data: Any) -> Graph:
     ModelError
         It is none; the message begins with the path of the field, as ``nodes.3.attributes.axis``.
     """
+    with texts_of_one_graph():
+        return _read_graph(data)
+
+
+def _read_graph(data: Any) -> Graph:
     fields = _mapping(data, (), _FIELDS)
     if fields.get("format") != FORMAT:
         raise _refusal(("format",), f"given {clip(fields.get('format'))}; allowed: {FORMAT}")
     graph = Graph(_name(fields.get("name"), ("name",)), _dimensions(fields.get("dimensions")))
     for name, given in _counted(fields.get("sizes", {}), ("sizes",), MAX_DIMENSIONS).items():
-        graph.sizes[name] = _checked(("sizes", name), parse_extent, given)
+        graph.sizes[name] = _checked(("sizes", name), extent_of_text, given)
         unknown = ({name} | graph.sizes[name].variables) - set(graph.ranges)
         if unknown:
             raise _refusal(("sizes", name), f"{clip(min(unknown))} is no dimension")
@@ -191,7 +197,7 @@ def _type(graph: Graph, given: Any, path: tuple[object, ...]) -> TensorType:
         raise _refusal((*path, "shape"), f"given {_said(shape)}; allowed: a list of at most {MAX_RANK}")
     read = TensorType(
         dtype,
-        tuple(_checked((*path, "shape", axis), parse_extent, one) for axis, one in enumerate(shape)),
+        tuple(_checked((*path, "shape", axis), extent_of_text, one) for axis, one in enumerate(shape)),
     )
     _check_type(graph, read, path)
     return read

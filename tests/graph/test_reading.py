@@ -11,6 +11,7 @@ import pytest
 from dietcode.errors import ModelError
 from dietcode.graph import reading
 from dietcode.graph.extent import parse_extent
+from dietcode.graph.extent_texts import MAX_TEXTS
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.graph.tensor_type import TensorType
@@ -160,6 +161,29 @@ def test_counts(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(reading, word, most)
             with pytest.raises(ModelError, match=f"at most {most}"):
                 read_graph(data)
+
+
+def test_different_extents_have_a_limit() -> None:
+    """Each takes milliseconds to read, of which many fit a request; equal ones are read once."""
+    data = _graph().to_json()
+    texts = [f"L + {number}" + f" + ({number} + L)//{number}" * 12 for number in range(100, 600)]
+
+    def asked(texts: list[str]) -> Graph:
+        nodes = [
+            {
+                **{"operator": "slice", "operands": [{"value": "x"}], "results": [f"s{at}"]},
+                "attributes": {"axis": 1, "start": 0, "stop": f"min(2*L, {text})", "step": 1},
+            }
+            for at, text in enumerate(texts)
+        ]
+        return read_graph({**data, "nodes": [*data["nodes"], *nodes]})
+
+    assert sum(map(len, texts)) > MAX_TEXTS
+    with pytest.raises(
+        ModelError, match=rf"^nodes\.\d+: different extents of over {MAX_TEXTS} characters; allowed"
+    ):
+        asked(texts)
+    assert asked(texts[:1] * 500).num_nodes > 500
 
 
 def test_a_chain_of_windows_ends() -> None:
