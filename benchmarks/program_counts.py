@@ -100,13 +100,16 @@ def run_counts(
         The arguments of each instance.
     """
     compute = torch_blocks(own.formed)
-    _, splits = row_blocks(own.model, chosen)
+    rows, splits = row_blocks(own.model, chosen)
     places: dict[int, tuple[str, int]] = {}
     for number, split in enumerate(splits):
         if isinstance(split, Split):
             places |= {split.first: ("first", number), split.second: ("second", number)}
         else:
             places[split] = ("whole", number)
+    for number, one in enumerate(rows):  # which the interpreter counts among those of the block
+        if one.lowest_of is not None:
+            places[number] = places[one.lowest_of.block]
 
     def run(block: int, rows: list[list[Any]]) -> list[list[Any]]:
         word, number = places[block]

@@ -8,7 +8,7 @@ Of the devices that measured programs it takes `DEVICE`. What something disturbe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
@@ -105,10 +105,8 @@ Written by `python -m benchmarks.program_page`. The paper is ACROBAT (MLSys 2024
 Nvidia RTX 3070 and of DyNet there: they stand beside ours, which are of an
 {device_name(times)}, float32, and do not compare with them. Counts (`python -m benchmarks.program_counts`,
 commit {counts["commit"]}, {counts["date"]}; recorded with 32 samples, of the beam search 8) are of the
-samples in [examples/programs](programs.md), and no times. **Counts are of an interpreter of the plan, not of
-the machine that bundles run on.** Of the bundles that were timed (an earlier commit) that one ran another
-number of buckets in some cases, nobody has found out why:
-{_ran(rows, times["rows"])}.
+samples in [examples/programs](programs.md), and no times. They are of an interpreter of the plan, whose
+buckets are those of the machine that bundles run on; `tests/programs/test_program_examples.py` compares them.
 
 ## What each optimisation saves, beside Figure 6
 
@@ -195,18 +193,6 @@ Table 9, of its NestedRNN at batch 8, has 41.08/42.49 ms after 100 rounds of tun
 take turns, medians of seven rounds.
 
 {_table(["program", "batch", "all, ms", *(f"no {name}" for name in variants)], rows)}"""
-
-
-def _ran(counted: Mapping[Any, Row], timed: Sequence[Row]) -> str:
-    """Where the machine ran another number of buckets than were counted."""
-    found = [
-        f"{row['block_runs']} for {counted[key]['runs']} ({_NAMES[row['program']]} at {row['batch']})"
-        for row in timed
-        if row["hidden"] == _SIZES[row["program"]][0]
-        and (key := (row["program"], row["batch"], "")) in counted
-        and counted[key]["runs"] != row["block_runs"]
-    ]
-    return ", ".join(found) or "as many in all of them"
 
 
 def _of(rows: dict[Any, Row], name: str, what: str, without: Sequence[str]) -> list[str]:
