@@ -188,10 +188,11 @@ def _on_arrays(kernel: Callable[..., None], names: Sequence[str], graph: Mapping
     def run(*given: Any) -> None:
         read: dict[str, int] = {}
         for table, index in gathers:
-            most = int(array(given[names.index(index)], None).max(initial=-1)) + 1
+            rows = given[names.index(table)].shape[0]  # past its end a kernel reads the last one
+            most = min(rows, int(array(given[names.index(index)], None).max(initial=-1)) + 1)
             read[table] = max(most, read.get(table, 0))
-        rows = [read.get(name) for name in names] + [None] * (len(given) - len(names))
-        pairs = zip(given, rows, strict=True)
+        rows_read = [read.get(name) for name in names] + [None] * (len(given) - len(names))
+        pairs = zip(given, rows_read, strict=True)
         kernel(*(array(one, many) if hasattr(one, "data_ptr") else one for one, many in pairs))
 
     return run

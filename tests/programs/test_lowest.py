@@ -38,6 +38,30 @@ class Leaf(torch.nn.Module):  # type: ignore[misc]
         return h, h.sum()
 
 
+class Begun(torch.nn.Module):  # type: ignore[misc]
+    """A word, and a second state that all words have."""
+
+    def __init__(self, is_learned: bool) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(WORDS, H)
+        self.start = torch.nn.Parameter(torch.randn(H) if is_learned else torch.zeros(H))
+        self.is_learned = is_learned
+
+    def forward(self, word: Any) -> Any:
+        return self.words(word), 2 * self.start if self.is_learned else torch.zeros(H)
+
+
+class Merge(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_h, self.of_c = torch.nn.Linear(2 * H, H), torch.nn.Linear(H, H)
+
+    def forward(self, left: Any, right: Any) -> Any:
+        (h, c), (other, other_c) = left, right
+        new = torch.tanh(self.of_h(torch.cat([h, other]))) * torch.sigmoid(self.of_c(c)) + other_c
+        return new, c + new
+
+
 class Cell(torch.nn.Module):  # type: ignore[misc]
     """Of a word of its own, two vectors, and two numbers that belong to them."""
 
@@ -108,6 +132,32 @@ def test_words_of_nodes_and_of_leaves(tables: bool) -> None:
     assert sum(rows.values()) - sum(count for name, count in rows.items() if "-first" in name) == 18
     whole = next(one for one in plan.facts["blocks"] if one["name"] == f"block{model.blocks.index(cell)}")
     assert whole["buckets"] == ({"1": 2, "2": 1} if tables else {"4": 1, "1": 3, "2": 1})
+
+
+@pytest.mark.parametrize("is_learned", [False, True])
+def test_a_state_that_all_words_have(is_learned: bool) -> None:
+    """It is a table of one row, which is no limit of words; those of the embedding stay one."""
+    torch.manual_seed(2)
+    leaf, merge = Begun(is_learned).eval(), Merge().eval()
+
+    def state(node: Any) -> Any:
+        if not node.below:
+            return leaf(torch.tensor(node.word))
+        left, right = dietcode.map(state, node.below)
+        return merge(left, right)
+
+    @dietcode.program
+    def encode(node: Any) -> Any:
+        h, c = state(node)
+        return h + 0, c + 0
+
+    model, weights = model_of(encode, SAMPLES, "trees")
+    compiled = native_program(plan_program(model, {}), weights)
+    for own, one in zip(compiled(SAMPLES), SAMPLES, strict=True):
+        assert_same(as_torch(own), encode.eager(one), of_tensors=True)
+    assert any(one.block.endswith("-lowest") for one in compiled.block_runs(SAMPLES))
+    (found,) = compiled([Node(0, [_leaf(WORDS), _leaf(0)])], errors="return")
+    assert f"the number {WORDS}; allowed: 0…{WORDS - 1}" in str(found)
 
 
 def test_a_tree_lstm_has_it_and_computes_the_same() -> None:

@@ -48,11 +48,21 @@ def tables_of_ids(
 ) -> Iterator[tuple[int, int]]:
     """Return the operands that are numbers of a table's rows, with how many rows it has.
 
+    A table of one row is what all numbers have: kernels read it for any of them.
+
     Raises
     ------
     LibraryError
         A kernel reads the rows of an operand at the positions of another one, or a table as it lies.
     """
+    for operand, rows in _read_tables(path, plan, block, libraries):
+        if rows > 1:
+            yield operand, rows
+
+
+def _read_tables(
+    path: Path, plan: ProgramPlan, block: BlockPlan, libraries: Mapping[str, Library]
+) -> Iterator[tuple[int, int]]:
     for step in block.steps:
         if isinstance(step, MoveStep):
             if step.positions is not None and step.positions.startswith("ids") and step.source is not None:
