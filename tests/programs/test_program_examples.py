@@ -27,7 +27,11 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int]]] = {
     ),
     "drnn": ({"hidden": 12}, {"hidden": 12}, {"block0": 1, "block1": 2, "block2": 1, "block3": 1}),
     "early_exit": ({"width": 16, "heads": 2, "layers": 3}, {"width": 16, "length": 6}, {"block0": 8}),
-    "mv_rnn": ({"hidden": 8, "words": 9}, {"words": 9}, {"block0": 2, "block1": 10}),
+    "mv_rnn": (
+        {"hidden": 8, "words": 9},
+        {"words": 9},
+        {"block0": 2, "block1": 10, "block1-lowest": 6},
+    ),
     "nested_rnn": (
         {"hidden": 12, "words": 9},
         {"words": 9},

@@ -35,6 +35,14 @@ def _is_quotient(expression: Any) -> bool:
     return name == "FloatTrueDiv" and bool(arguments[1].is_Float or arguments[1].is_Integer)
 
 
+def _signed_size(expression: Any) -> tuple[int, Any] | None:
+    """Return 1 or -1 and a size, of what is one in floating point; None of anything else."""
+    factor = 1
+    if type(expression).__name__ == "Mul" and len(expression.args) == 2 and expression.args[0] == -1:
+        factor, expression = -1, expression.args[1]
+    return (factor, expression.args[0]) if type(expression).__name__ == "ToFloat" else None
+
+
 def _whole_number(value: int) -> Any:
     from torch.fx.experimental.symbolic_shapes import sympy
 
@@ -161,14 +169,15 @@ class Symbols:
         """
         size, divisor = expression.args[0].args
         parts = size.args if type(size).__name__ == "Add" else (size,)
-        sizes = [one for one in parts if type(one).__name__ == "ToFloat"]
+        sizes = [found for one in parts if (found := _signed_size(one)) is not None]
         fractions = [float(one) for one in parts if one.is_Float or one.is_Integer]
         is_known = len(sizes) == 1 and len(sizes) + len(fractions) == len(parts)
         if not is_known or kind == "TruncToInt" or float(divisor) % 1 or not divisor:
             raise UnknownSizeError(str(expression))
         sign = 1 if divisor > 0 else -1
         number, rounded = sign * int(float(divisor)), math.ceil if kind == "CeilToInt" else math.floor
-        numerator = self._of(sizes[0].args[0]) * sign + rounded(sign * sum(fractions))
+        (factor, size), *_ = sizes
+        numerator = self._of(size) * (sign * factor) + rounded(sign * sum(fractions))
         if kind == "CeilToInt":
             numerator = numerator + (number - 1)
         return floor_divide(numerator, Extent.of(number))
