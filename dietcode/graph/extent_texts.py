@@ -9,13 +9,23 @@ from contextvars import ContextVar
 from dietcode.graph.extent import Extent, parse_extent
 
 MAX_TEXTS = 1 << 14  # characters of different texts; examples of models have up to 47
-_READ: ContextVar[dict[str, Extent] | None] = ContextVar("texts of extents", default=None)
+
+
+class _Texts:
+    """Those that were read, and how many characters they have."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Extent] = {}
+        self.num_chars = 0
+
+
+_READ: ContextVar[_Texts | None] = ContextVar("texts of extents", default=None)
 
 
 @contextmanager
 def texts_of_one_graph() -> Iterator[None]:
     """Bound what `extent_of_text` reads, for as long as this lasts."""
-    token = _READ.set({})
+    token = _READ.set(_Texts())
     try:
         yield
     finally:
@@ -31,11 +41,12 @@ def extent_of_text(value: object) -> Extent:
         As there; and within `texts_of_one_graph`, there are more than `MAX_TEXTS` characters of different
         texts.
     """
-    known = _READ.get()
-    if known is None or not isinstance(value, str):
+    read = _READ.get()
+    if read is None or not isinstance(value, str):
         return parse_extent(value)
-    if value not in known:
-        if sum(map(len, known)) + len(value) > MAX_TEXTS:
+    if value not in read.known:
+        read.num_chars += len(value)
+        if read.num_chars > MAX_TEXTS:
             raise ValueError(f"different extents of over {MAX_TEXTS} characters; allowed: as many in a graph")
-        known[value] = parse_extent(value)
-    return known[value]
+        read.known[value] = parse_extent(value)
+    return read.known[value]

@@ -143,28 +143,15 @@ def push(heap: list[Any], one: Any) -> None:
 
 
 def pop_smallest(heap: list[Any]) -> Any:
-    """Return ``heapq.heappop(heap)``: the last one sinks along smaller ones, and rises again."""
+    """Return ``heapq.heappop(heap)``: the last one takes the place of the smallest."""
     one = heap.pop()
     if len(heap) == 0:
         return one
-    found = heap[0]
-    at = 0
-    below = 1
-    while below < len(heap):
-        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
-            below = below + 1
-        heap[at] = heap[below]
-        at = below
-        below = 2 * at + 1
-    while at > 0 and one < heap[(at - 1) // 2]:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at] = one
-    return found
+    return replace_smallest(heap, one)
 
 
 def replace_smallest(heap: list[Any], one: Any) -> Any:
-    """Return ``heapq.heapreplace(heap, one)``: it sinks from the top, and rises, as `pop_smallest` has it."""
+    """Return ``heapq.heapreplace(heap, one)``: it sinks along smaller ones, and rises again."""
     found = heap[0]
     at = 0
     below = 1
@@ -185,24 +172,11 @@ def push_and_pop(heap: list[Any], one: Any) -> Any:
     """Return ``heapq.heappushpop(heap, one)``, which is `replace_smallest` where one is not the smallest."""
     if len(heap) == 0 or not heap[0] < one:
         return one
-    found = heap[0]
-    at = 0
-    below = 1
-    while below < len(heap):
-        if below + 1 < len(heap) and not heap[below] < heap[below + 1]:
-            below = below + 1
-        heap[at] = heap[below]
-        at = below
-        below = 2 * at + 1
-    while at > 0 and one < heap[(at - 1) // 2]:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at] = one
-    return found
+    return replace_smallest(heap, one)
 
 
 def as_heap(items: list[Any]) -> None:
-    """Do ``heapq.heapify(items)``: each one from the middle back sinks as `pop_smallest` has it."""
+    """Do ``heapq.heapify(items)``: each one from the middle back sinks as `replace_smallest` has it."""
     many = len(items)
     start = many // 2 - 1
     while start >= 0:

@@ -68,12 +68,8 @@ def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
     Refusal
         There were too many within a minute.
     """
-    if caller.is_admin:
-        return
-    wait = math.ceil(rates.take(caller.owner, settings.max_submissions_per_minute))
-    if wait:
-        limit = f"at most {settings.max_submissions_per_minute} submissions a minute are allowed"
-        raise too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
+    most = settings.max_submissions_per_minute
+    _count(rates, caller, most, f"at most {most} submissions a minute are allowed")
 
 
 def check_rate_of_checks(rates: Rates, settings: Settings, caller: Caller) -> None:
@@ -84,11 +80,13 @@ def check_rate_of_checks(rates: Rates, settings: Settings, caller: Caller) -> No
     Refusal
         There were too many within a minute.
     """
-    if caller.is_admin:
-        return
-    wait = math.ceil(rates.take(caller.owner, settings.max_checks_per_minute))
+    most = settings.max_checks_per_minute
+    _count(rates, caller, most, f"at most {most} texts a minute are checked")
+
+
+def _count(rates: Rates, caller: Caller, most: int, limit: str) -> None:
+    wait = 0 if caller.is_admin else math.ceil(rates.take(caller.owner, most))
     if wait:
-        limit = f"at most {settings.max_checks_per_minute} texts a minute are checked"
         raise too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
 
 
