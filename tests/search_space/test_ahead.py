@@ -75,6 +75,12 @@ def test_rows_ask_for_the_next_ones_and_for_what_a_later_pass_writes(rows: int) 
     assert asked_by(problem, RowKernel(rows, 32, overlap=True)) == expected
 
 
+@pytest.mark.parametrize(("fetch", "expected"), [("next", {"X": 2}), ("none", {})])
+def test_rows_ask_for_what_their_axis_says(fetch: str, expected: dict[str, int]) -> None:
+    problem = problem_of("softmax", {"k": 32})
+    assert asked_by(problem, RowKernel(1, 32, fetch=fetch)) == expected
+
+
 def test_outputs_that_are_written_past_the_caches_are_not_asked_for() -> None:
     problem = problem_of("softmax", {"k": 32})
     assert asked_by(problem, RowKernel(1, 32, stream=True))["Y"] == 0

@@ -9,8 +9,8 @@ import pytest
 from row_blocks import OVERLAPPING, built_overlapping, problem_of
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
-from dietcode.search_space.cpu.rows.space import allows, row_workspace_bytes
+from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, RowKernel
+from dietcode.search_space.cpu.rows.space import allows, neighbours, row_workspace_bytes
 from dietcode.search_space.rows.passes import schedule
 from dietcode.target.cpu import CpuTarget
 
@@ -57,3 +57,20 @@ def test_one_pass_has_nothing_that_overlaps() -> None:
     assert not allows(problem_of("lookup"), RowKernel(1, 64, overlap=True), limits)
     assert not allows(problem_of("channels-first"), RowKernel(16, 4, overlap=True), limits)
     assert RowKernel.from_json(RowKernel(1, 64, overlap=True).to_json()) == RowKernel(1, 64, overlap=True)
+
+
+def test_lines_that_nothing_asks_for_are_no_choice() -> None:
+    limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
+    softmax = problem_of("softmax")
+    assert allows(softmax, RowKernel(1, 64, fetch="next"), limits)
+    assert not allows(softmax, RowKernel(1, 64, stream=True, fetch="next"), limits)
+    assert not allows(problem_of("lookup"), RowKernel(1, 64, fetch="none"), limits)
+    assert not allows(problem_of("channels-first"), RowKernel(16, 4, fetch="none"), limits)
+    assert {kernel.fetch for kernel in neighbours(softmax, RowKernel(1, 64), limits)} == {
+        "all",
+        "next",
+        "none",
+    }
+    for fetch in FETCHES:
+        kernel = RowKernel(2, 64, fetch=fetch)
+        assert RowKernel.from_json(kernel.to_json()) == kernel

@@ -57,6 +57,8 @@ FEATURES = (
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("is_streaming", "0/1", "outputs are written past the caches"),
     Feature("is_overlapping", "0/1", "the next rows begin before these end"),
+    Feature("fetches_next", "0/1", "lines of the next rows are asked for"),
+    Feature("fetches_written", "0/1", "lines that a later pass writes are asked for"),
     Feature("log_rows", "log2 rows", "flattened rows"),
     Feature("log_columns", "log2 elements", "flattened columns"),
     Feature("left_over", "ratio", "rows that are computed one by one over all"),
@@ -171,7 +173,7 @@ class RowEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 1003
+    version: ClassVar[int] = 1004
 
     def cycles(self, problem: RowProblem, micro_kernel: RowKernel, counts: RowCounts) -> FloatArray:
         passes, costly, elementary = _functions(problem, micro_kernel)
@@ -202,6 +204,8 @@ class RowEstimator(TermEstimator):
             micro_kernel.serial,
             micro_kernel.stream,
             micro_kernel.overlap,
+            micro_kernel.fetch != "none",
+            micro_kernel.fetch == "all",
             np.log2(rows),
             np.log2(columns),
             counts.left_over,

@@ -16,6 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import across_lanes, maximum, minimum, pointwise
 from dietcode.search_space.cpu.rows.group import Key, LeftToNext, RowGroup, Span, rows_of
+from dietcode.search_space.cpu.rows.micro_kernel import FETCHES
 from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
 from dietcode.search_space.pointwise import minus_infinity
@@ -64,6 +65,8 @@ class RowBody:
         Whether outputs that no pass reads are written past the caches.
     overlap : bool
         Whether the first pass of a group's next rows comes before its last one.
+    fetch : str
+        Of `RowKernel`.
     """
 
     problem: RowProblem
@@ -76,6 +79,7 @@ class RowBody:
     pitch: Any = 0
     streams: bool = False
     overlap: bool = False
+    fetch: str = FETCHES[0]
     _num_turned: Any = field(default=None, init=False)
     _now: RowGroup = field(init=False)
     _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
@@ -227,10 +231,12 @@ class RowBody:
 
     @property
     def _fetched(self) -> list[str]:
-        """What is worth fetching ahead: gathered rows, and where there are several passes all that move on.
+        """What is fetched ahead: gathered rows, and where there are several passes all that move on.
 
-        No processor foresees where a gathered row lies, and while passes compute what L1 holds none reads on.
+        No processor foresees where a gathered row lies, and while passes compute what L1 holds few read on.
         """
+        if self.fetch == "none":
+            return []
         columns, indices = "".join(self.problem.columns), self.problem.indices
         moving = self.problem.rows[-1:] if len(self.schedule.passes) > 1 else ()
         return [
@@ -249,11 +255,12 @@ class RowBody:
     def _written_later(self) -> list[str]:
         """Outputs that a pass after that one writes: their lines come while it computes.
 
-        A store to a line of another cache waits for it, and few can wait at once: softmax of rows beyond L2
-        took twice as long.
+        A store to a line of another cache waits for it, and few can wait at once: on a Xeon softmax of rows
+        beyond L2 took twice as long. A Zen 4 loses a tenth by it.
         """
         later = {name for one in self.schedule.passes[self._fetching + 1 :] for name in one.stores}
-        return [] if self.streams else [name for name in self.problem.outputs if name in later]
+        is_asked = self.fetch == "all" and not self.streams
+        return [name for name in self.problem.outputs if is_asked and name in later]
 
     def _fetch(self, column: Any) -> None:
         """Fetch a line of each of the next rows, and of these rows of what is written later."""

@@ -123,7 +123,7 @@ def _task(
         body = RowBody(
             problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
         )
-        body.overlap = micro_kernel.overlap
+        body.overlap, body.fetch = micro_kernel.overlap, micro_kernel.fetch
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
         body.emit_groups(begin, height, groups, ops.bind(rows - 1), span)
         if height > 1:

@@ -8,6 +8,8 @@ from typing import Any
 
 KEEPS = ("costly", "all", "none")
 """What later passes read, not computing it again: what takes long, all, nothing; the first is the default."""
+FETCHES = ("all", "next", "none")
+"""Lines that an early pass asks for: the next rows' and those that a later pass writes, the former, none."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,13 @@ class RowKernel:
         Whether outputs that no pass reads are written past the caches.
     overlap : bool
         Whether the first pass of the next rows comes before the last one of these.
+    fetch : str
+        One of `FETCHES`. Some processors find lines that follow each other by themselves, and lose by it.
 
     Raises
     ------
     ValueError
-        `keep` is not one of `KEEPS`.
+        `keep` is not one of `KEEPS`, or `fetch` not one of `FETCHES`.
     """
 
     rows: int
@@ -40,10 +44,13 @@ class RowKernel:
     serial: bool = False
     stream: bool = False
     overlap: bool = False
+    fetch: str = FETCHES[0]
 
     def __post_init__(self) -> None:
         if self.keep not in KEEPS:
             raise ValueError(f"keep {str(self.keep)[:40]!r}; allowed: {', '.join(KEEPS)}")
+        if self.fetch not in FETCHES:
+            raise ValueError(f"fetch {str(self.fetch)[:40]!r}; allowed: {', '.join(FETCHES)}")
 
     @property
     def name(self) -> str:
@@ -51,24 +58,28 @@ class RowKernel:
         parts = [f"{self.rows}x{self.columns}"]
         parts += [f"keep-{self.keep}"] * (self.keep != KEEPS[0]) + ["serial"] * self.serial
         parts += ["stream"] * self.stream + ["overlap"] * self.overlap
+        parts += [f"fetch-{self.fetch}"] * (self.fetch != FETCHES[0])
         return "-".join(parts)
 
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key: rows, columns, then the other axes."""
-        return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream, self.overlap
+        words = KEEPS.index(self.keep), FETCHES.index(self.fetch)
+        return self.rows, self.columns, *words, self.serial, self.stream, self.overlap
 
     @property
     def ways(self) -> frozenset[str]:
         """How it computes; predictions for ways that were not tried have a larger spread."""
         axes = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
-        return frozenset(name for name, is_on in ({self.keep: self.keep != KEEPS[0]} | axes).items() if is_on)
+        axes |= {self.keep: self.keep != KEEPS[0], f"fetch-{self.fetch}": self.fetch != FETCHES[0]}
+        return frozenset(name for name, is_on in axes.items() if is_on)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
         others = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
         data |= {"keep": self.keep} if self.keep != KEEPS[0] else {}
+        data |= {"fetch": self.fetch} if self.fetch != FETCHES[0] else {}
         return data | {name: value for name, value in others.items() if value}
 
     @classmethod
@@ -90,4 +101,5 @@ class RowKernel:
             data.get("serial", False) is True,
             data.get("stream", False) is True,
             data.get("overlap", False) is True,
+            data.get("fetch", FETCHES[0]),
         )

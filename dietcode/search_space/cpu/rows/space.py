@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, KEEPS, RowKernel
 from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
 
@@ -25,7 +25,10 @@ def num_tasks(micro_kernel: RowKernel, limits: Limits) -> int:
 
 def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool:
     """Whether code for a micro-kernel can be generated, and its step is small enough."""
-    if micro_kernel.overlap and (problem.inner or len(schedule(problem, micro_kernel.keep).passes) < 2):
+    is_default = not micro_kernel.overlap and micro_kernel.fetch == FETCHES[0]
+    if not is_default and (problem.inner or len(schedule(problem, micro_kernel.keep).passes) < 2):
+        return False
+    if micro_kernel.stream and micro_kernel.fetch == "next":  # as all: what passes the caches is not fetched
         return False
     if problem.turned:  # squares are transposed
         width, rest = divmod(micro_kernel.columns, limits.lanes)
@@ -70,11 +73,12 @@ def _kernel(problem: RowProblem, rows: int, vectors: int, serial: bool, limits: 
 
 
 def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> list[RowKernel]:
-    """Return micro-kernels that differ in one axis: the cores, outputs, passes, or what is kept."""
+    """Return micro-kernels that differ in one axis: the cores, outputs, passes, what is fetched or kept."""
     found = [
         replace(micro_kernel, serial=not micro_kernel.serial),
         replace(micro_kernel, stream=not micro_kernel.stream),
         replace(micro_kernel, overlap=not micro_kernel.overlap),
+        *(replace(micro_kernel, fetch=fetch) for fetch in FETCHES if fetch != micro_kernel.fetch),
     ]
     own = schedule(problem, micro_kernel.keep)
     known = {own}
