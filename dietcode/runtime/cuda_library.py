@@ -13,6 +13,7 @@ from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.runtime.outputs import settle
+from dietcode.runtime.tensors import note_written
 from dietcode.workload.text import clip
 
 _MAX_KEPT = 4096  # shapes of calls that are remembered
@@ -130,6 +131,8 @@ class CudaLibrary(Library):
             out = first.new_empty(shape, dtype=dtype)
         elif out.requires_grad:
             raise NotLeanError
+        else:
+            note_written((out,))
         if num_bytes:
             workspace = first.new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
             self._run(*tensors, out, workspace.data_ptr(), *values)
@@ -149,6 +152,8 @@ class CudaLibrary(Library):
         try:
             num_bytes = self._num_bytes(tensors, outputs, values)
             workspace = tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
+            if out is not None or self._written:
+                note_written(outputs)
             self._run(*tensors, *outputs, workspace.data_ptr() if num_bytes else 0, *values)
         except (RuntimeError, TypeError, ValueError) as error:
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
