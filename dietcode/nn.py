@@ -73,7 +73,7 @@ class Linear(torch.nn.Module):
         Raises
         ------
         TensorError
-            It is none, has the wrong dtype or device, or requires grad where gradients are recorded.
+            It is not a tensor, has the wrong dtype or device, or requires grad where gradients are recorded.
         ShapeError
             The last extent is another, or the number of rows is outside the library's range.
         """
@@ -152,7 +152,7 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
     Raises
     ------
     TensorError
-        `model` is none, or what comes behind it is no library.
+        `model` is not a module, or one of `libraries` is not a library.
     """
     if not isinstance(model, torch.nn.Module):
         raise TensorError(f"replace: given {clip(model)}; allowed: a torch.nn.Module")

@@ -121,7 +121,7 @@ class CudaLibrary(Library):
         if self._packed:
             tensors = self._permutations.natives(list(tensors))
         for tensor in tensors:
-            if tensor.requires_grad:
+            if tensor.requires_grad or tensor.is_neg():
                 raise NotLeanError
         for value in keywords:
             if type(value) is not int:
@@ -129,7 +129,7 @@ class CudaLibrary(Library):
         first = tensors[0]
         if out is None:
             out = first.new_empty(shape, dtype=dtype)
-        elif out.requires_grad:
+        elif out.requires_grad or out.is_neg():
             raise NotLeanError
         else:
             note_written((out,))
@@ -221,6 +221,8 @@ class CudaLibrary(Library):
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.is_cuda:
             raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
+        if value.is_neg():
+            raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
         if not value.is_contiguous():
             raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
         if is_aligned and value.data_ptr() % self._alignments[name]:
