@@ -12,6 +12,7 @@ from typing import Any
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.library import Library
 from dietcode.runtime.torch_operator import TorchOp, bound_buffer  # first: it says what to install
+from dietcode.workload.text import clip
 
 import torch  # isort: skip
 
@@ -52,16 +53,17 @@ class Linear(torch.nn.Module):
         Raises
         ------
         TensorError
-            The library computes something else, or has another dtype; or the layer has hooks, which compute
-            something beside it, or a `forward` of its own.
+            The library computes something else, for another device, or has another dtype; or `linear` is no
+            such layer, or has hooks, which compute something beside it, or a `forward` of its own.
         ShapeError
             It was tuned for other features.
         """
-        why = _misfit(linear, library)
-        if why is not None:
-            raise why
-        bias = None if linear.bias is None else linear.bias.detach()
-        layer = cls(library, linear.weight.detach(), bias)
+        _check_fits(linear, library)
+        weight, bias = (
+            None if one is None else one.detach().resolve_neg().contiguous()
+            for one in (linear.weight, linear.bias)
+        )
+        layer = cls(library, weight, bias)
         layer.training = linear.training
         return layer
 
@@ -71,10 +73,13 @@ class Linear(torch.nn.Module):
         Raises
         ------
         TensorError
-            It has the wrong dtype or device, or requires grad where gradients are recorded.
+            It is not a tensor, has the wrong dtype or device, or requires grad where gradients are recorded.
         ShapeError
             The last extent is another, or the number of rows is outside the library's range.
         """
+        if not isinstance(x, torch.Tensor) or x.dim() == 0:
+            given = "a tensor without an axis" if isinstance(x, torch.Tensor) else type(x).__name__
+            raise TensorError(f"{self._rows}: {given}; allowed: a torch tensor [..., {self.in_features}]")
         is_matrix = x.dim() == 2  # as it is: reshaping takes as long as a small product
         result = self.op(x if is_matrix else x.reshape(-1, x.shape[-1]))
         if self.bias is not None:
@@ -85,16 +90,30 @@ class Linear(torch.nn.Module):
         """Take the weight and bias of a `torch.nn.Linear`, too."""
         weight, bound_bias = state_dict.pop(f"{prefix}weight", None), f"{prefix}op.bound_{_BIAS}"
         if weight is not None:
-            dtype = getattr(torch, self._library.manifest["inputs"][self._columns]["dtype"])
-            given = weight.detach().to(dtype).contiguous()
-            state_dict[f"{prefix}op.bound_{self._columns}"] = bound_buffer(
-                self._library, self._columns, given
-            )[0]
+            try:
+                packed = self._packed(weight)
+            except (TensorError, ShapeError) as error:  # PyTorch collects what does not fit, and raises it
+                others[-1].append(f"{prefix}weight: {error}")
+                packed = self.op.get_buffer(f"bound_{self._columns}")
+            state_dict[f"{prefix}op.bound_{self._columns}"] = packed
         if self._binds_bias and self._has_bias and f"{prefix}{_BIAS}" in state_dict:
             state_dict[bound_bias] = state_dict.pop(f"{prefix}{_BIAS}")
         if self._binds_bias and not self._has_bias:
             state_dict.setdefault(bound_bias, self.op.get_buffer(f"bound_{_BIAS}"))
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _packed(self, weight: Any) -> torch.Tensor:
+        """Return the buffer for a weight of a checkpoint.
+
+        Raises
+        ------
+        TensorError, ShapeError
+            It is no tensor with values on the library's device, or has another shape.
+        """
+        if not isinstance(weight, torch.Tensor):
+            raise TensorError(f"{self._columns}: {type(weight).__name__}; allowed: a torch tensor")
+        dtype = getattr(torch, self._library.manifest["inputs"][self._columns]["dtype"])
+        return bound_buffer(self._library, self._columns, weight.detach().to(dtype).contiguous())[0]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what would not be computed with: the weight is packed, and a bias may be bound with it."""
@@ -115,12 +134,13 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
 
     A layer that stands in several places of the model is replaced by one. Layers with hooks or a `forward` of
     their own are left alone, and so are subclasses and parametrized layers: they compute something else. So
-    are those of a `torch.nn.TransformerEncoderLayer`, which reads their weights and does not call them.
+    are those of a `torch.nn.TransformerEncoderLayer`, which reads their weights and does not call them, and
+    layers whose weights are on another device, or on none yet.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Changed in place.
+        Changed in place; a layer alone is replaced by `Linear.from_torch`.
     *libraries : Library
         For dense layers.
 
@@ -128,10 +148,19 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
     -------
     list of str
         Names of the modules that were replaced, as `torch.nn.Module.named_modules` has them.
+
+    Raises
+    ------
+    TensorError
+        `model` is not a module, or one of `libraries` is not a library.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TensorError(f"replace: given {clip(model)}; allowed: a torch.nn.Module")
+    for library in libraries:
+        _check_library(library)
     replaced, made = [], dict[torch.nn.Linear, Linear]()
     for name, linear in list(_linears(model)):
-        library = next((library for library in libraries if _misfit(linear, library) is None), None)
+        library = next((library for library in libraries if _fits(linear, library)), None)
         if library is not None:
             parent, _, last = name.rpartition(".")
             made[linear] = made.get(linear) or Linear.from_torch(linear, library)
@@ -148,6 +177,11 @@ def _linears(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Linear]]:
             yield name, module
 
 
+def _check_library(given: Any) -> None:
+    if not isinstance(given, Library):
+        raise TensorError(f"given {clip(given)}; allowed: a library of one operator, from dietcode.load")
+
+
 def _roles(library: Library) -> tuple[str, str, bool]:
     """Names of the rows' and columns' tensors of a dense library, and whether it adds a bias.
 
@@ -156,6 +190,7 @@ def _roles(library: Library) -> tuple[str, str, bool]:
     TensorError
         It computes something else.
     """
+    _check_library(library)
     inputs: Mapping[str, Any] = library.manifest["inputs"]
     names = [name for name in library.manifest["argument_order"] if name != _BIAS]
     epilogue = library.manifest["workload"]["op"].get("epilogue", [])
@@ -172,23 +207,39 @@ def _roles(library: Library) -> tuple[str, str, bool]:
     )
 
 
-def _misfit(linear: torch.nn.Linear, library: Library) -> TensorError | ShapeError | None:
-    """Why a library cannot take a layer's place."""
-    try:
-        rows, columns, _ = _roles(library)
-    except TensorError as error:
-        return error
-    dtype = library.manifest["inputs"][rows]["dtype"]
+def _check_fits(linear: torch.nn.Linear, library: Library) -> None:
+    """Check whether a library can take a layer's place; raises TensorError or ShapeError where it cannot."""
+    rows, columns, _ = _roles(library)
     name = library.manifest["name"]
-    if linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear):
-        return TensorError(
-            f"{name}: the layer has hooks, or a forward of its own; "
-            "remove them, and set them on the new layer"
-        )
-    if linear.weight.dtype is not getattr(torch, dtype):
-        return TensorError(f"{name}: the layer's weight is of {linear.weight.dtype}; allowed: {dtype}")
+    device = "cuda" if "cuda" in library.manifest["requires"] else "cpu"
+    wrong = _unlike(linear, library.manifest["inputs"][rows]["dtype"], device)
+    if wrong is not None:
+        raise TensorError(f"{name}: {wrong}")
     try:
         library.check_shape(columns, tuple(linear.weight.shape))
     except ShapeError as error:
-        return ShapeError(f"{name}: {error}")
+        raise ShapeError(f"{name}: {error}") from error
+
+
+def _unlike(linear: torch.nn.Linear, dtype: str, device: str) -> str | None:
+    """Say how a layer differs from one that is computed by a library of this dtype on this device."""
+    if not isinstance(linear, torch.nn.Linear):
+        return f"given {type(linear).__name__}; allowed: a torch.nn.Linear"
+    if linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear):
+        return "the layer has hooks, or a forward of its own; remove them, and set them on the new layer"
+    weight = linear.weight
+    if type(weight) not in (torch.Tensor, torch.nn.Parameter):
+        return f"the layer's weight is a {type(weight).__name__}; allowed: a plain tensor"
+    if weight.dtype is not getattr(torch, dtype):
+        return f"the layer's weight is of {weight.dtype}; allowed: {dtype}"
+    if weight.device.type != device:
+        return f"the layer's weight is on {weight.device}; this library runs on {device}"
     return None
+
+
+def _fits(linear: torch.nn.Linear, library: Library) -> bool:
+    try:
+        _check_fits(linear, library)
+    except (TensorError, ShapeError):
+        return False
+    return True

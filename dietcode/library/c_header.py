@@ -137,7 +137,7 @@ def c_header(manifest: Mapping[str, Any]) -> str:
     Raises
     ------
     RequestError
-        It is for a GPU, writes to rows of a table, or has extents that only Python works out.
+        It is for a GPU, or has extents that only Python works out.
     """
     outputs: Sequence[Mapping[str, Any]] = manifest.get("outputs", [manifest["output"]])
     indices = {index for facts in (*manifest["inputs"].values(), *outputs) for index in facts["dims"]}
@@ -145,8 +145,6 @@ def c_header(manifest: Mapping[str, Any]) -> str:
     why = None
     if "cpu_features" not in manifest["requires"]:
         why = "it does not run on a processor"
-    elif any("into" in facts for facts in outputs):
-        why = "it writes to rows of a table"
     elif missing := sorted(indices - manifest["dims"].keys()):
         why = f"the extent of {', '.join(missing)} is not in its manifest"
     elif unknown := sorted(dtypes - _TYPES.keys()):
@@ -161,10 +159,13 @@ class _Header:
         self.name = re.sub(r"\W", "_", manifest["name"])
         self.name = self.name if self.name[0].isalpha() else f"library_{self.name}"
         self.kind = f"{self.name}_library"  # a type of the name alone could be a word of C's, or a function
-        self.manifest, self.outputs = manifest, outputs
+        self.manifest = manifest
         self.variables: list[str] = manifest["variable_order"]
         self.packed: Mapping[str, Any] = manifest["packed"]
-        names = [*manifest["inputs"], *(facts["name"] for facts in outputs), *self.variables]
+        # Of each output, the input whose rows it is written to; None for one of its own.
+        self.tables: list[str | None] = [facts.get("into") for facts in outputs]
+        self.new = [facts for facts in outputs if "into" not in facts]
+        names = [*manifest["inputs"], *(facts["name"] for facts in self.new), *self.variables]
         self.parameters = _parameters(names)
         self.values = ", ".join(f"int64_t {self.parameters[name]}" for name in self.variables)
 
@@ -173,6 +174,7 @@ class _Header:
         ranges = "; ".join(f"{name} in {_range(self.manifest['variables'][name])}" for name in self.variables)
         functions = [f"code, run, select{''.join(f', {self._pack(name)}' for name in self.packed)};"]
         parts = [
+            f"#ifndef DIETCODE_C_{self.name}\n#define DIETCODE_C_{self.name}",
             f"/* {self.manifest['name']}, for {ranges or 'one shape'}; by `dietcode inspect --header`.",
             " * Functions return 0, or -1 with an error for `dietcode_error`. They do not look for an output",
             " * that overlaps an input. Link with -ltvm_ffi. */",
@@ -182,6 +184,7 @@ class _Header:
             *(self._packing(name) for name in self.packed),
             self._run(),
             self._select(),
+            "#endif\n",
         ]
         return "\n".join(parts)
 
@@ -282,8 +285,9 @@ static inline int {self.name}_pack_{name}({self.kind} *own, const {kind} *{opera
 
     def _run(self) -> str:
         inputs = self.manifest["inputs"]
-        tensors = [(name, inputs[name], "const ") for name in self.manifest["argument_order"]]
-        tensors += [(facts["name"], facts, "") for facts in self.outputs]
+        order = self.manifest["argument_order"]
+        tensors = [(name, inputs[name], "" if name in self.tables else "const ") for name in order]
+        tensors += [(facts["name"], facts, "") for facts in self.new]
         given = [
             f"{const}{_TYPES[facts['dtype']][0]} *{self.parameters[name]}" for name, facts, const in tensors
         ]
@@ -294,13 +298,18 @@ static inline int {self.name}_pack_{name}({self.kind} *own, const {kind} *{opera
             lines.append(f"  DLDataType dtype_{at} = {_TYPES[facts['dtype']][1]};")
             made = f"dietcode_tensor({self.parameters[name]}, dtype_{at}, {len(extents)}, shape_{at})"
             lines.append(f"  DLTensor tensor_{at} = {made};")
-        views = [f"dietcode_view(&tensor_{at})" for at in range(len(tensors))]
+        new = iter(range(len(order), len(tensors)))
+        places = [
+            *range(len(order)),
+            *(next(new) if one is None else order.index(one) for one in self.tables),
+        ]
+        views = [f"dietcode_view(&tensor_{at})" for at in places]
         views += [f"dietcode_int({self.parameters[name]})" for name in self.variables]
         body = "\n".join(lines)
         arguments = ", ".join([f"{self.kind} *own", *given, *([self.values] if self.values else [])])
         packed = f" Packed: {', '.join(self.packed)}." if self.packed else ""
         return f"""\
-/* Computes {", ".join(facts["name"] for facts in self.outputs)}.{packed} Any thread may call it. */
+/* {self._results()}.{packed} Any thread may call it. */
 static inline int {self.name}_run({arguments}) {{
 {self._checks(self.variables)}\
 {body}
@@ -308,6 +317,18 @@ static inline int {self.name}_run({arguments}) {{
   return TVMFFIFunctionCall(own->run.v_obj, arguments, {len(views)}, &nothing);
 }}
 """
+
+    def _results(self) -> str:
+        """Return a sentence's words: what is computed, and which tables are written."""
+        made, written = (
+            ", ".join(names) for names in ([facts["name"] for facts in self.new], self._written())
+        )
+        if not written:
+            return f"Computes {made}"
+        return f"Computes {made}, and writes rows of {written}" if made else f"Writes rows of {written}"
+
+    def _written(self) -> list[str]:
+        return list(dict.fromkeys(table for table in self.tables if table is not None))
 
     def _select(self) -> str:
         values = ", ".join(f"dietcode_int({self.parameters[name]})" for name in self.variables)

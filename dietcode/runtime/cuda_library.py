@@ -13,6 +13,7 @@ from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.runtime.outputs import settle
+from dietcode.runtime.tensors import note_written
 from dietcode.workload.text import clip
 
 _MAX_KEPT = 4096  # shapes of calls that are remembered
@@ -120,7 +121,7 @@ class CudaLibrary(Library):
         if self._packed:
             tensors = self._permutations.natives(list(tensors))
         for tensor in tensors:
-            if tensor.requires_grad:
+            if tensor.requires_grad or tensor.is_neg():
                 raise NotLeanError
         for value in keywords:
             if type(value) is not int:
@@ -128,8 +129,10 @@ class CudaLibrary(Library):
         first = tensors[0]
         if out is None:
             out = first.new_empty(shape, dtype=dtype)
-        elif out.requires_grad:
+        elif out.requires_grad or out.is_neg():
             raise NotLeanError
+        else:
+            note_written((out,))
         if num_bytes:
             workspace = first.new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
             self._run(*tensors, out, workspace.data_ptr(), *values)
@@ -149,6 +152,8 @@ class CudaLibrary(Library):
         try:
             num_bytes = self._num_bytes(tensors, outputs, values)
             workspace = tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
+            if out is not None or self._written:
+                note_written(outputs)
             self._run(*tensors, *outputs, workspace.data_ptr() if num_bytes else 0, *values)
         except (RuntimeError, TypeError, ValueError) as error:
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
@@ -216,6 +221,8 @@ class CudaLibrary(Library):
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.is_cuda:
             raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
+        if value.is_neg():
+            raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
         if not value.is_contiguous():
             raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
         if is_aligned and value.data_ptr() % self._alignments[name]:

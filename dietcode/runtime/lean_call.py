@@ -14,7 +14,7 @@ import numpy as np
 
 from dietcode.errors import TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledCall
-from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty
+from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty, note_written
 
 _SMALL_BYTES = 1 << 14  # below it an output's alignment does not matter
 Shapes = Mapping[Any, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]
@@ -118,6 +118,7 @@ class LeanCall:
             outputs = [self._new(*facts, torch, some_torch) for facts in zip(shapes, self._outputs)]  # noqa: B905
         else:
             outputs = self._settled(out, (torch, some_torch), tensors, shapes)
+            note_written(outputs)
         run = self._run if some_torch is None else self._run_beside_torch
         run(*natives, *outputs, *values)
         return outputs[0] if self._is_one else tuple(outputs)

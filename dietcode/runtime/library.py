@@ -16,7 +16,16 @@ from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, packing_function, read_json
 from dietcode.runtime.outputs import settle
 from dietcode.runtime.reopened import Reopened
-from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
+from dietcode.runtime.tensors import (
+    DTYPES,
+    Packed,
+    accept,
+    aligned_empty,
+    detached,
+    note_written,
+    span,
+    stored,
+)
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
 from dietcode.workload.text import clip, counted
@@ -367,6 +376,8 @@ class Library(CalledInC, Reopened):
             return result
         dtypes = (facts["dtype"] for facts in self._outputs)
         destinations = [stored(tensor, dtype) for tensor, dtype in zip(outputs, dtypes, strict=True)]
+        if out is not None or self._written:
+            note_written(outputs)
         first = result if len(outputs) == 1 else result[0]
         run = self._run if isinstance(first, np.ndarray) else self._run_beside_torch
         run(*natives, *destinations, *values)
@@ -386,7 +397,7 @@ class Library(CalledInC, Reopened):
     ) -> Any:
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise TensorError("out: read-only; pass a writable array")
-        destination, given = accept("out", out, facts["dtype"])
+        destination, given = accept("out", out, facts["dtype"], is_written=True)
         if given != shape:
             raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
         first, end = span(destination)
@@ -498,7 +509,7 @@ def as_keyword(name: str, value: Any) -> int:
 
 def _as_int(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ShapeError(f"{name}: {value!r}; allowed: an integer")
+        raise ShapeError(f"{name}: {clip(value)}; allowed: an integer")
     return int(value)
 
 

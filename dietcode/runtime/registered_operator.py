@@ -18,6 +18,7 @@ from dietcode.runtime.torch_registry import (  # first: it says what to install 
     NAMESPACE,
     REGISTRY,
     refuse_gradients,
+    refuse_several_devices,
     refuse_vmap,
 )
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
@@ -197,6 +198,7 @@ class RegisteredOperator:
         A shape that no call may have is refused.
         """
         tensors, shapes, keywords = self._split(arguments)
+        refuse_several_devices(dict(zip(self.order, tensors, strict=True)))
         manifest = self.library.manifest
         by_name = dict(zip(self.order, shapes, strict=True))
         values = dict(zip(self.keywords, keywords, strict=True))

@@ -72,7 +72,9 @@ def _unpickled(name: str, shape: tuple[int, ...], layout: str, data: np.ndarray[
     return Packed(name, shape, layout, aligned)
 
 
-def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any, tuple[int, ...]]:
+def accept(
+    name: str, value: Any, dtype: str, copies: bool = False, is_written: bool = False
+) -> tuple[Any, tuple[int, ...]]:
     """Return what the runtime takes for `value`, and its shape.
 
     Parameters
@@ -81,6 +83,8 @@ def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any
     value : tensor
     copies : bool
         Whether rows that lie apart, as in a slice of wider ones, are copied together.
+    is_written : bool
+        Whether the code writes to it. An array of NumPy that cannot be written is the caller's to refuse.
 
     Raises
     ------
@@ -88,6 +92,8 @@ def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any
         Wrong kind, dtype, device or layout; or a torch tensor that requires grad.
     """
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise TensorError(f"{name}: a masked array, and masks are not looked at; pass {name}.filled(…)")
         # ml_dtypes gives NumPy a bfloat16; what others may call so has another size.
         if value.dtype != DTYPES[dtype] if dtype != BFLOAT16 else value.dtype.name != BFLOAT16:
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
@@ -100,7 +106,7 @@ def accept(name: str, value: Any, dtype: str, copies: bool = False) -> tuple[Any
     if torch is not None and isinstance(value, torch.Tensor):
         return accept_torch(name, value, getattr(torch, dtype), copies)
     if hasattr(value, "__dlpack__"):
-        return _accept_dlpack(name, value, dtype)
+        return _accept_dlpack(name, value, dtype, is_written)
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
 
 
@@ -152,12 +158,14 @@ def accept_torch(
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {str(dtype).removeprefix('torch.')}")
     if not value.is_cpu:
         raise TensorError(f"{name}: on {value.device}; this library runs on cpu, pass {name}.cpu()")
-    if value.is_mkldnn:  # opaque: it says that it is contiguous, and has no address
-        raise TensorError(f"{name}: in oneDNN's opaque layout; pass {name}.to_dense()")
+    if value.layout is not sys.modules["torch"].strided:  # some say that they are contiguous
+        raise TensorError(f"{name}: of layout {value.layout}; pass {name}.to_dense()")
     if not value.is_contiguous():
         if any_layout or (copies and _lie_apart(value.shape, value.stride(), 1)):
             return value.contiguous(), value.shape
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
+    if value.data_ptr() == 0 and value.numel():
+        raise TensorError(f"{name}: without memory, its storage was freed; pass a tensor that has its values")
     return value, value.shape  # a tuple
 
 
@@ -179,8 +187,21 @@ def _refuse_what_only_looks_like_a_tensor(name: str, value: Any) -> None:
             f"{name}: a subclass of torch.Tensor, {kind}; pass {name}.as_subclass(torch.Tensor), "
             "or call lib.torch_op(…) where PyTorch compiles or exports"
         )
+    if value.is_nested:
+        raise TensorError(f"{name}: a nested tensor; pass its rows together, torch.cat({name}.unbind())")
     if value.is_neg():
         raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
+
+
+def note_written(tensors: Iterable[Any]) -> None:
+    """Tell PyTorch of those of its tensors that change.
+
+    A gradient that was recorded with the values of before is refused then, not computed from those that come.
+    """
+    torch = sys.modules.get("torch")
+    for tensor in tensors if torch is not None else ():
+        if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
 
 
 def detached(value: Any) -> Any:
@@ -189,9 +210,24 @@ def detached(value: Any) -> Any:
     return value.detach() if torch is not None and isinstance(value, torch.Tensor) else value
 
 
-def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
+def _imported(value: Any, is_written: bool) -> Any:
+    """Return the runtime's tensor for an object that has DLPack."""
     try:
-        tensor = tvm_ffi.from_dlpack(value)
+        return tvm_ffi.from_dlpack(
+            value
+        )  # of the version before 1.0, which cannot say that memory is read-only
+    except BufferError as error:
+        if is_written:
+            raise
+        try:
+            return tvm_ffi.from_dlpack(value.__dlpack__(max_version=(1, 0)))
+        except TypeError:  # it has no other version
+            raise error from None
+
+
+def _accept_dlpack(name: str, value: Any, dtype: str, is_written: bool) -> tuple[Any, tuple[int, ...]]:
+    try:
+        tensor = _imported(value, is_written)
     except Exception as error:
         raise TensorError(f"{name}: its DLPack export failed: {str(error).splitlines()[-1]}") from error
     if str(tensor.dtype) != dtype:

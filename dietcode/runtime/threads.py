@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import os
 import sys
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from dietcode.errors import LibraryError
 from dietcode.runtime.compile_launcher import LAUNCHER
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.native import load_code
+from dietcode.workload.text import clip
 
 TEAMS = ("auto", "own", "host")
+_MAX_THREADS = 1024  # of one call, as the launcher has it
 _OWN, _HOST_IN_TIME, _HOST, _POOL = range(4)  # as the launcher numbers them
 
 
@@ -45,8 +48,8 @@ class Threads:
         LibraryError
             A number below 1, or no such team.
         """
-        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
-            raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
+        if num_threads is not None:
+            num_threads = _checked_number(num_threads)
         name = "DIETCODE_THREADS" if team is None else "threads"
         chosen = (os.environ.get("DIETCODE_THREADS") or "auto") if team is None else team
         if chosen not in TEAMS:
@@ -54,7 +57,9 @@ class Threads:
         if chosen == "auto" and num_threads is not None:
             chosen = "own"  # the host's team has as many threads as it has
         cores = available_cores()
-        return cls(num_threads or max(1, min(tuned_for, cores)), chosen, cores)
+        return cls(
+            num_threads or max(1, min(tuned_for, cores, _MAX_THREADS)), chosen, min(cores, _MAX_THREADS)
+        )
 
     def bind(self, function: Any, beside_torch: bool = False, uncounted: int = 0, num_parts: int = 0) -> Any:
         """The function of an attached library, on these threads; for PyTorch's tensors, or for others.
@@ -70,6 +75,13 @@ class Threads:
     def bind_copy(self, beside_torch: bool = False) -> Any:
         """The launcher's ``copy(to, from, kind)`` on these threads, for tensors as `bind` has them."""
         return self.bind(_launcher()["copy"], beside_torch)
+
+
+def _checked_number(given: Any) -> int:
+    is_integer = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    if not is_integer or not 1 <= given <= _MAX_THREADS:
+        raise LibraryError(f"num_threads: given {clip(given)}; allowed: an integer of 1…{_MAX_THREADS}")
+    return int(given)
 
 
 def bind_for_measuring(function: Any, num_threads: int) -> Any:

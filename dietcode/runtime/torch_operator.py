@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.errors import TensorError
+import numpy as np
+
+from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC
 from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.registered_operator import operator_of  # first: it says what to install
 from dietcode.runtime.tensors import Packed
 from dietcode.runtime.torch_registry import LOOKING, is_plain_call
+from dietcode.workload.text import clip
 
 import torch  # isort: skip
 
@@ -96,6 +99,9 @@ class TorchOp(CalledInC, torch.nn.Module):
                 f"{self._operator.name}: given {len(tensors)} tensors and {list(named) or 'no names'}; "
                 f"allowed: {', '.join(wanted)}"
             )
+        if not torch.compiler.is_compiling():
+            for name, value in given.items():
+                _check_kind(name, value, name in self._free)
         bound = {name: getattr(self, f"bound_{name}") for name in self._operator.order if name not in given}
         returned = self._overload(*self._operator.arguments(bound | given, self._shapes, given))
         return self._operator.results(returned, bound | given)
@@ -139,9 +145,12 @@ class TorchOp(CalledInC, torch.nn.Module):
         )
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
-        """Move or convert the buffers."""
+        """Move or convert the buffers; constants stay compact, whatever memory format is asked for."""
         self._unbind()
-        return super()._apply(*arguments, **options)
+        super()._apply(*arguments, **options)
+        for name in self._shapes:
+            self._buffers[f"bound_{name}"] = self.get_buffer(f"bound_{name}").contiguous()
+        return self
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile `forward` from its next call on."""
@@ -173,5 +182,13 @@ def bound_buffer(library: Callee, name: str, value: Any) -> tuple[torch.Tensor, 
     return _detached(kept.data if isinstance(kept, Packed) else kept), shape
 
 
+def _check_kind(name: str, value: Any, is_tensor: bool) -> None:
+    """Check what PyTorch's dispatcher would refuse in several lines."""
+    if is_tensor and not isinstance(value, torch.Tensor):
+        raise TensorError(f"{name}: {type(value).__name__}; allowed: a torch tensor")
+    if not is_tensor and (isinstance(value, bool) or not isinstance(value, int | np.integer | torch.SymInt)):
+        raise ShapeError(f"{name}: {clip(value)}; allowed: an integer")
+
+
 def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    return value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, device="cpu")

@@ -60,6 +60,23 @@ def refuse_gradients(operator: str, tensors: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_several_devices(tensors: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not all on one device, of which some may have no values.
+
+    Raises
+    ------
+    TensorError
+        One is on another device than the first one.
+    """
+    first = next(iter(tensors), "")
+    for name, tensor in tensors.items():
+        if tensor.device.type != tensors[first].device.type:
+            raise TensorError(
+                f"{name}: on {tensor.device}, but {first} is on {tensors[first].device}; "
+                "pass tensors of one device"
+            )
+
+
 def refuse_vmap(operator: str) -> NoReturn:
     """Refuse a call under `torch.vmap`.
 

@@ -181,3 +181,23 @@ def test_half_precision_outputs_have_their_dtype() -> None:
     for _ in range(2):
         assert f(torch.from_numpy(arrays["X"])).dtype is torch.float16
         assert f(arrays["X"]).dtype == np.float16
+
+
+def test_a_gradient_with_values_that_a_call_overwrote_is_refused() -> None:
+    """As PyTorch refuses it after an operator of its own."""
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    library = dietcode.load(built("varying"))
+    x, w = torch.ones(3, 21), torch.ones(50, 21)
+    lean = library.bind(W=w)
+    for call in (library, lambda x, w, out: lean(x, out=out)):
+        for _ in range(2):  # the long way, and the short one
+            out, weight = torch.ones(3, 50), torch.ones(3, 50, requires_grad=True)
+            before = out._version
+            result = (out * weight).sum()
+            call(x, w, out=out)
+            assert out._version > before
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                result.backward()
+    with torch.inference_mode():
+        out = torch.ones(3, 50)
+    assert (library(x, w, out=out) == 21).all()

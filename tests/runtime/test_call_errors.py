@@ -149,6 +149,15 @@ def test_rows_that_lie_apart_are_copied_together(varying: Any) -> None:
     np.testing.assert_array_equal(wide, before)
 
 
+def test_a_masked_array(varying: Any) -> None:
+    """Its mask would be nowhere in the result; where it masks nothing, nothing is lost."""
+    x, w, out = (np.ma.masked_array(np.ones(shape, np.float32)) for shape in ((2, 21), (50, 21), (2, 50)))
+    assert (varying(X=x, W=w, out=out) == 21).all()
+    w[0, 0] = out[0, 0] = np.ma.masked
+    refused(TensorError, "^W: a masked array", lambda: varying(X=x, W=w))
+    refused(TensorError, "^out: a masked array", lambda: varying(X=x, W=w.filled(0), out=out))
+
+
 @pytest.mark.parametrize("value", [[[1.0] * 21], 1.5, "text", object(), np.float32(1), memoryview(b"1234")])
 def test_no_tensor_at_all(varying: Any, value: Any) -> None:
     refused(TensorError, r"^X: ", lambda: varying(X=value, W=zeros(50, 21)))
@@ -165,17 +174,33 @@ def test_a_dlpack_export_that_fails_or_is_no_cpu_tensor(varying: Any) -> None:
     refused(TensorError, r"^X: .*DLPack", lambda: varying(X=Broken(), W=zeros(50, 21)))
 
 
+class Foreign:
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_read_only_memory_by_dlpack_is_read_and_not_written(varying: Any) -> None:
+    x, out = np.ones((2, 21), np.float32), zeros(2, 50)
+    for array in (x, out):
+        array.setflags(write=False)
+    for value in (Foreign(x), x):
+        assert (varying(X=value, W=np.ones((50, 21), np.float32)) == 21).all()
+    refused(TensorError, "^out: .*read-?only", lambda: varying(X=x, W=zeros(50, 21), out=Foreign(out)))
+
+    class Older(Foreign):
+        def __dlpack__(self, stream: Any = None) -> Any:
+            return self.array.__dlpack__()
+
+    refused(TensorError, "^X: its DLPack export failed: .*readonly", lambda: varying(X=Older(x), W=x))
+
+
 def test_a_dlpack_tensor_of_another_dtype_or_layout(varying: Any) -> None:
-    class Foreign:
-        def __init__(self, array: Any) -> None:
-            self.array = array
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
-
     for array, pattern in (
         (zeros(2, 21, dtype=np.float64), "^X: dtype float64"),
         (zeros(4, 21)[::2], "^X: not contiguous"),
@@ -193,6 +218,13 @@ def test_rows_of_torch_that_lie_apart(varying: Any) -> None:
     refused(TensorError, "^X: not contiguous", lambda: varying(X=torch.zeros(42, 2).T[:, :21], W=w))
 
 
+def freed(tensor: Any) -> Any:
+    """Return the tensor without its memory, as what shards a model's parameters does."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.filterwarnings("ignore:.*(Sparse CSR|nested tensors)")  # PyTorch, of all of them
 def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     good = torch.zeros(2, 21)
@@ -203,11 +235,20 @@ def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:
         (torch.zeros(2, 21, dtype=torch.bfloat16), "^X: dtype torch.bfloat16"),
         (torch.zeros(21, 2).T, "^X: not contiguous"),
         (torch.zeros(2, 21, device="meta"), "^X: on meta"),
-        (good.to_sparse(), "^X: "),
-        (good.to_mkldnn(), "^X: "),
+        (good.to_sparse(), r"^X: of layout torch\.sparse_coo; pass X\.to_dense\(\)"),
+        (good.to_sparse_csr(), "^X: of layout torch.sparse_csr"),
+        (good.to_mkldnn(), "^X: of layout torch._mkldnn"),
+        (torch.nested.nested_tensor([good[:1], good[1:]]), "^X: a nested tensor"),
+        (freed(torch.zeros(2, 21)), "^X: without memory"),
+        (torch._efficientzerotensor((2, 21)), "^X: without memory"),
     ]
     for value, pattern in cases:
         refused(TensorError, pattern, lambda value=value: varying(X=value, W=zeros(50, 21)))
+    refused(
+        TensorError,
+        "^out: without memory",
+        lambda: varying(X=good, W=zeros(50, 21), out=freed(torch.zeros(2, 50))),
+    )
     refused(
         TensorError,
         "^out: requires grad",
@@ -234,7 +275,7 @@ def test_keywords_that_are_missing_or_wrong() -> None:
     x = zeros(12, 16)
     assert library(X=x, W=weights, A=2).shape == (12, 32)
     refused(ShapeError, "^A: missing; no tensor's shape tells it", lambda: library(X=x, W=weights))
-    for value in (2.0, "2", True, None, [2]):
+    for value in (2.0, "2", True, None, [2], np.arange(500), "2\n" * 500):
         refused(ShapeError, "^A: ", lambda value=value: library(X=x, W=weights, A=value))
     refused(ShapeError, "^A: 0|X: extent 12", lambda: library(X=x, W=weights, A=0))
     refused(ShapeError, "^A: 12; allowed: 1…4|B: 1; allowed: 2…6", lambda: library(X=x, W=weights, A=12))
@@ -386,10 +427,14 @@ def test_another_machine_or_system(tmp_path: Path, field: str, value: str) -> No
     refused(TargetError, value, lambda: dietcode.load(folder))
 
 
-@pytest.mark.parametrize("num_threads", [0, -1, "2", 1.5])
-def test_num_threads_below_one(num_threads: Any) -> None:
+@pytest.mark.parametrize("num_threads", [0, -1, "2", 1.5, True, 1025, 2**70])
+def test_num_threads_that_are_none_or_too_many(num_threads: Any) -> None:
     refused(
         LibraryError,
-        rf"^num_threads: given {num_threads!r}",
+        rf"^num_threads: given {num_threads!r}; allowed: an integer of 1…1024",
         lambda: dietcode.load(built("dense"), num_threads=num_threads),
     )
+
+
+def test_num_threads_of_another_kind_of_integer() -> None:
+    assert repr(dietcode.load(built("dense"), num_threads=np.int64(1))).endswith("; 1 thread>")

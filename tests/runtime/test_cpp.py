@@ -12,18 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm_ffi
 import yaml
 from sanitized import sanitizer_runs, tame
-from small_libraries import ROOT, SPECS, built, make_parts, spec_data
+from small_libraries import ROOT, SPECS, built, built_of, make_parts, spec_data
+from test_compiled_outputs import SEVERAL, STATES
 from test_convolution_calls import conv_data
 
 from dietcode.errors import RequestError
 from dietcode.library.build import own_fields
 from dietcode.library.c_header import c_header
 from dietcode.library.files import manifest_of
-from dietcode.runtime.compile_launcher import LAUNCHER, SOURCES
+from dietcode.runtime.compile_launcher import INCLUDE, LAUNCHER, SOURCES
 from dietcode.runtime.loading import facts_of_run
 from dietcode.runtime.manifest import MANIFEST, pretty_json, read_manifest
 
@@ -78,6 +80,57 @@ def test_a_program_gets_right_results(program: Path, folder: Path, value: int) -
 def test_what_does_not_fit_is_refused(program: Path, folder: Path) -> None:
     done = call(program, folder, 2, 33)
     assert done.returncode and "Invalid" in done.stderr and "pack" in done.stderr
+    (packed,) = json.loads((folder / "manifest.json").read_text())["packed"].values()
+    for value in (0, 65):
+        done = call(program, folder, packed["lanes"], value)
+        assert done.returncode and f"T: {value}; allowed: 1...64" in done.stderr
+
+
+# Prints the category of each shape that it is given, or what is wrong with it.
+SELECTING = """
+#include <dietcode.h>
+#include <iostream>
+int main(int count, char** words) {
+  dietcode::Library library(words[1], words[2], 1);
+  const std::size_t num_variables = std::stoul(words[3]);
+  for (int i = 4; i < count;) {
+    std::vector<tvm::ffi::AnyView> values;
+    while (values.size() < num_variables) values.emplace_back(std::stoll(words[i++]));
+    tvm::ffi::Any category;
+    try {
+      library.select.CallPacked(values.data(), static_cast<std::int32_t>(values.size()), &category);
+      std::cout << category.cast<std::int64_t>() << "\\n";
+    } catch (const tvm::ffi::Error& error) {
+      std::cout << error.message() << "\\n";
+    }
+  }
+}
+"""
+
+
+@pytest.mark.thorough
+def test_a_program_in_c_plus_plus_knows_all_ranges(tmp_path: Path) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("this machine has no C++ compiler")
+    (tmp_path / "select.cpp").write_text(SELECTING)
+    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{INCLUDE}"]
+    headers = [word for path in tvm_ffi.libinfo.include_paths() for word in ("-isystem", path)]
+    linked = [library, f"-Wl,-rpath,{library.parent}"]
+    command = ["c++", *flags, *headers, "select.cpp", *linked, "-o", tmp_path / "select"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    for name, shapes, said in (
+        (
+            "values",
+            [1, 3, 9, 10],
+            "0\nT: 3; allowed: one of 1, 2, 4, 9\n1\nT: 10; allowed: one of 1, 2, 4, 9\n",
+        ),
+        ("order", [1, 2, 4, 6, 0, 6, 4, 1], "0\n1\nQ: 0; allowed: 1...4\nB: 1; allowed: 2...6\n"),
+    ):
+        num_variables = len(SPECS[name]["shape_vars"])
+        words = [tmp_path / "select", built(name), LAUNCHER, num_variables, *shapes]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
+        assert done.stdout == said
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +227,11 @@ NAMES = spec_data(
 )
 
 
-@pytest.mark.parametrize("data", [*SPECS.values(), NAMES, conv_data("NHWC"), conv_data("NCHW")], ids=str)
+BLOCKS = [json.loads(text) for text in (SEVERAL, STATES)]
+CONVOLUTIONS = [conv_data("NHWC"), conv_data("NCHW")]
+
+
+@pytest.mark.parametrize("data", [*SPECS.values(), NAMES, *CONVOLUTIONS, *BLOCKS], ids=str)
 def test_every_library_of_these_tests_has_a_header(data: Mapping[str, Any], tmp_path: Path) -> None:
     """One that says nothing, whatever a compiler of C or C++ is asked to look for."""
     parts = make_parts(data)
@@ -186,8 +243,50 @@ def test_every_library_of_these_tests_has_a_header(data: Mapping[str, Any], tmp_
         ("cc", "c11", "one.c"),
         ("c++", "c++17", "one.cpp"),
     ):
-        (tmp_path / name).write_text(f"{header}\nint main(void) {{ return 0; }}\n")
+        (tmp_path / name).write_text(f"{2 * header}\nint main(void) {{ return 0; }}\n")
         subprocess.run([compiler, *strict, f"-std={standard}", name], check=True, cwd=tmp_path)
+
+
+# A table of nine rows, two of which are written; the third position is nowhere.
+TABLE = """
+#include "states.h"
+int main(int count, char **words) {
+  char why[512];
+  float table[9 * 40], x[3 * 40], mean[3] = {0};
+  const int32_t at[] = {0, 1, 1}, to[] = {5, -3, 8};
+  states_library library;
+  for (int i = 0; i < 9 * 40; i++) table[i] = (float)(i % 7);
+  for (int i = 0; i < 3 * 40; i++) x[i] = (float)(i % 5);
+  if (count < 3 || states_load(&library, words[1], words[2], 2) ||
+      states_run(&library, table, at, to, x, mean, 3)) {
+    fprintf(stderr, "%s\\n", dietcode_error(why, sizeof why));
+    return 1;
+  }
+  for (int i = 0; i < 3; i++) printf("%.6g ", mean[i]);
+  for (int i = 0; i < 9 * 40; i++) printf("%.6g ", table[i]);
+  states_free(&library);
+  return 0;
+}
+"""
+
+
+def test_a_program_in_c_writes_rows_of_a_table(tmp_path: Path) -> None:
+    folder = built_of(STATES)
+    (tmp_path / "table.c").write_text(TABLE)
+    (tmp_path / "states.h").write_text(c_header(read_manifest(folder)))
+    library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    headers = [word for path in tvm_ffi.libinfo.include_paths() for word in ("-isystem", path)]
+    strict = ["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", *headers, "-I."]
+    linked = [library, f"-Wl,-rpath,{library.parent}"]
+    subprocess.run(["cc", *strict, "table.c", *linked, "-o", "table"], check=True, cwd=tmp_path)
+    words = [tmp_path / "table", folder / "library.so", LAUNCHER]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = np.array(done.stdout.split(), np.float32)
+    table = (np.arange(9 * 40) % 7).reshape(9, 40).astype(np.float32)
+    rows = table[[0, 1, 1]] + (np.arange(3 * 40) % 5).reshape(3, 40)
+    table[[5, 8]] = rows[[0, 2]]
+    np.testing.assert_allclose(found, [*rows.mean(axis=1), *table.ravel()], rtol=1e-5)
 
 
 # Loads and calls again and again, also what cannot be loaded, and says what it is told.
@@ -255,6 +354,3 @@ def test_what_has_no_header() -> None:
         c_header(manifest | {"requires": {"archs": ["sm_90"]}})
     with pytest.raises(RequestError, match="the extent of k, m, n is not in its manifest"):
         c_header(manifest | {"dims": {}})
-    written = [manifest["output"] | {"into": "table"}]
-    with pytest.raises(RequestError, match="it writes to rows of a table"):
-        c_header(manifest | {"outputs": written})

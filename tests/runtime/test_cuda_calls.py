@@ -143,6 +143,8 @@ def test_shapes_that_were_seen_are_checked_all_the_same(
     for name, wrong, message in (
         ("X", given["X"].double(), "X: dtype torch.float64"),
         ("X", given["X"].clone().requires_grad_(), "X: requires grad"),
+        ("X", torch._neg_view(given["X"]), "X: a negated view"),
+        ("out", torch._neg_view(first.clone()), "Y: a negated view"),
         ("bias", torch.zeros(20), "bias: on cpu"),
         ("bias", None, "bias: missing"),
         ("Z", 1, "Z: unknown argument"),

@@ -487,6 +487,9 @@ def test_wrong_calls_of_an_operator(library: Any) -> None:
     for tensors, named in (((), {}), ((x, x), {}), ((x,), {"X": x}), ((x,), {"out": x})):
         with pytest.raises(TensorError, match=r"given .* allowed: X"):
             op(*tensors, **named)
+    for value in (None, [1.0], x.numpy().astype(np.float64)):
+        with pytest.raises(TensorError, match=r"X: (NoneType|list|ndarray); allowed: a torch tensor$"):
+            op(value)
     with pytest.raises(TensorError, match=r"X: dtype torch\.float64; allowed: float32"):
         op(x.double())
     with pytest.raises(ShapeError, match="X: extent 36"):
@@ -494,6 +497,14 @@ def test_wrong_calls_of_an_operator(library: Any) -> None:
     assert (
         np.shares_memory(op.bound_W.numpy(), library.torch_op(W=library.pack(W=w)).bound_W.numpy()) is False
     )
+
+
+def test_wrong_values_of_a_shape_variable() -> None:
+    op = dietcode.load(built("keyword")).torch_op(W=torch.zeros(32, 16))
+    assert op(torch.zeros(12, 16), A=np.int64(2)).shape == (12, 32)
+    for value in (2.0, True, None, torch.zeros(90, 90)):
+        with pytest.raises(ShapeError, match=r"^A: .*; allowed: an integer$"):
+            op(torch.zeros(12, 16), A=value)
 
 
 def test_without_pytorch_it_says_what_to_install() -> None:

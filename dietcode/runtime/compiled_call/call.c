@@ -173,6 +173,17 @@ static int settle_outputs(CompiledCall *self, Frame *frame, int num_torch) {
   return status;
 }
 
+/* Tells PyTorch of its tensors that change: those that are given, and tables. */
+static int note_outputs(CompiledCall *self, Frame *frame, int are_given) {
+  for (int i = 0; i < self->num_outputs; i++) are_given |= self->into[i] >= 0;
+  if (!are_given || frame->views[self->num_tensors].kind != TORCH) return 0;
+  if (self->num_outputs > 1) return note_written(frame->out);
+  PyObject *one = PyTuple_Pack(1, frame->out);
+  int status = one ? note_written(one) : -1;
+  Py_XDECREF(one);
+  return status;
+}
+
 static int run(TVMFFIObjectHandle function, CompiledCall *self, Frame *frame) {
   TVMFFIAny args[MAX_TENSORS + MAX_OUTPUTS + MAX_VALUES], answer = {.type_index = kTVMFFINone};
   int num_args = 0;
@@ -201,7 +212,8 @@ PyObject *try_call(PyObject *compiled, PyObject *args, PyObject *named) {
   frame.num_held = frame.num_key = 0;
   frame.out = NULL;
   int num_torch = gather(self, args, named, &frame) == 0 ? look_at_tensors(self, &frame) : -1;
-  int is_ready = num_torch >= 0 && settle_outputs(self, &frame, num_torch) == 0;
+  int are_given = frame.out != NULL;
+  int is_ready = num_torch >= 0 && settle_outputs(self, &frame, num_torch) == 0 && note_outputs(self, &frame, are_given) == 0;
   int is_done = is_ready && run(num_torch ? self->run_beside_torch : self->run, self, &frame) == 0;
   for (int i = 0; i < frame.num_held; i++) Py_DECREF(frame.held[i]);
   if (is_done) return frame.out;

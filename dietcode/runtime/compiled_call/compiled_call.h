@@ -56,6 +56,7 @@ int view_any(PyObject *tensor, const Expected *expected, const Arrays *arrays, V
 int view_output(PyObject *out, const Expected *expected, const Arrays *arrays, View *view);
 int new_array(PyObject *shape, const Expected *expected, PyObject *dtype, const Arrays *arrays, PyObject **out, View *view);
 int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *view);
+int note_written(PyObject *tensors); /* a tuple of PyTorch's; tells it that they change */
 int lies_at(PyObject *tensor, const void *address); /* whether a tensor of PyTorch begins there */
 int is_traced(void); /* whether PyTorch records what is called, or that is not known */
 int overlap(const View *one, const View *other);

@@ -7,7 +7,7 @@
 static struct {
   PyTypeObject *type;
   const DLPackExchangeAPI *api;
-  PyObject *is_neg, *tracing_state, *forward_ad; /* the last one is what that module has */
+  PyObject *is_neg, *increment_version, *tracing_state, *forward_ad; /* the last one is what that module has */
 } torch;
 
 static struct {
@@ -126,11 +126,12 @@ static int find_torch(void) {
     if (api && api->header.version.major == DLPACK_MAJOR_VERSION && api->dltensor_from_py_object_no_sync) torch.api = api;
   }
   if (torch.api && !torch.is_neg) torch.is_neg = PyObject_GetAttrString(type, "is_neg");
+  if (torch.api && !torch.increment_version) torch.increment_version = PyObject_GetAttrString(inner, "_increment_version");
   if (torch.api && !torch.tracing_state) torch.tracing_state = PyObject_GetAttrString(inner, "_get_tracing_state");
   PyObject *forward_ad = torch.api && !torch.forward_ad ? PyImport_GetModule(texts.forward_ad) : NULL;
   if (forward_ad) torch.forward_ad = Py_XNewRef(PyModule_GetDict(forward_ad));
   Py_XDECREF(forward_ad);
-  if (torch.is_neg && torch.tracing_state && torch.forward_ad) torch.type = (PyTypeObject *)Py_NewRef(type);
+  if (torch.is_neg && torch.increment_version && torch.tracing_state && torch.forward_ad) torch.type = (PyTypeObject *)Py_NewRef(type);
   Py_XDECREF(module), Py_XDECREF(type), Py_XDECREF(inner), Py_XDECREF(capsule);
   return torch.type ? 0 : -1;
 }
@@ -146,6 +147,13 @@ int is_traced(void) {
   PyObject *level = PyDict_GetItemWithError(torch.forward_ad, texts.current_level);
   if (!level || PyLong_AsLong(level) != -1) return 1;
   return !was(PyObject_CallNoArgs(torch.tracing_state), Py_None);
+}
+
+/* A gradient that was recorded with the values of before is refused then, not computed from those that come. */
+int note_written(PyObject *tensors) {
+  PyObject *none = PyObject_CallFunctionObjArgs(torch.increment_version, tensors, NULL);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
 }
 
 static void set_torch(View *view, const DLTensor *given) {

@@ -6,6 +6,7 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -37,8 +38,8 @@ class Tensor {
   DLTensor view_;
 };
 
-/* The functions of a library; any thread may call them. They throw tvm::ffi::Error where a dtype or an extent does not fit.
- * Values outside of the declared ranges, and an output that overlaps an input, are not looked for. */
+/* The functions of a library; any thread may call them. They throw tvm::ffi::Error where a dtype or an extent does not fit,
+ * or a shape variable is outside of its declared range. An output that overlaps an input is not looked for. */
 class Library {
  public:
   tvm::ffi::Function run;    /* inputs, the output that it writes, values of the shape variables */
@@ -59,8 +60,10 @@ class Library {
           .cast<tvm::ffi::Function>();
     };
     find_ = [=](const std::string& name) { return bound(name, 0); };
-    run = bound("run", num_parts_of(folder + "/manifest.json"));
-    select = code->GetFunction("select").value();
+    const auto manifest = read(folder + "/manifest.json");
+    const auto ranges = ranges_of(manifest);
+    run = within(ranges, bound("run", num_parts_of(manifest)));
+    select = within(ranges, code->GetFunction("select").value());
     if (code->GetFunction("pack")) pack = find_("pack");
   }
 
@@ -68,17 +71,83 @@ class Library {
   tvm::ffi::Function packing(const std::string& name) const { return find_(name); }
 
  private:
+  /* A shape variable: its least and its largest value, and all of them where they are listed. */
+  struct Range {
+    std::string name;
+    std::int64_t least, most;
+    std::vector<std::int64_t> listed;
+    bool has(std::int64_t value) const {
+      const bool is_listed = listed.empty() || std::find(listed.begin(), listed.end(), value) != listed.end();
+      return value >= least && value <= most && is_listed;
+    }
+    std::string text() const {
+      if (listed.empty()) return std::to_string(least) + "..." + std::to_string(most);
+      std::string all;
+      for (auto value : listed) all += (all.empty() ? "one of " : ", ") + std::to_string(value);
+      return all;
+    }
+  };
+
+  static std::string read(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  /* What stands behind a field of a JSON text, up to the next line of its indentation, so many spaces: a shape variable may
+   * have the name of a field of the manifest. Empty where there is none. */
+  static std::string field(const std::string& text, const std::string& name, int indent) {
+    const auto begin = "\n" + std::string(indent, ' ');
+    const auto label = begin + "\"" + name + "\": ";
+    const auto found = text.find(label);
+    if (found == std::string::npos) return {};
+    const auto value = found + label.size();
+    auto end = text.find(begin, value); /* where a line of this indentation follows */
+    while (end != std::string::npos && text[end + begin.size()] == ' ') end = text.find(begin, end + 1);
+    return text.substr(value, end == std::string::npos ? end : end - value);
+  }
+
+  static std::vector<std::int64_t> integers(const std::string& text) {
+    std::vector<std::int64_t> found;
+    for (auto at = text.find_first_of("-0123456789"); at != std::string::npos; at = text.find_first_of("-0123456789", at)) {
+      found.push_back(std::strtoll(text.c_str() + at, nullptr, 10));
+      at = text.find_first_not_of("-0123456789", at);
+    }
+    return found;
+  }
+
   /* Parts that threads share out of a loop, as the manifest has them; where it does not say, one for each thread. */
   static std::int64_t num_parts_of(const std::string& manifest) {
-    std::ifstream file(manifest);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    for (const char* name : {"num_parts", "num_threads"}) {
-      /* Of the manifest itself, by its indentation: a shape variable may have that name. */
-      const auto field = std::string("\n  \"") + name + "\":";
-      const auto found = text.find(field);
-      if (found != std::string::npos) return std::strtoll(text.c_str() + found + field.size(), nullptr, 10);
+    const auto parts = integers(field(manifest, "num_parts", 2));
+    const auto threads = integers(field(manifest, "num_threads", 2));
+    return !parts.empty() ? parts[0] : !threads.empty() ? threads[0] : 0;
+  }
+
+  static std::vector<Range> ranges_of(const std::string& manifest) {
+    const auto order = field(manifest, "variable_order", 2), all = field(manifest, "variables", 2);
+    std::vector<Range> ranges;
+    for (auto at = order.find('"'); at != std::string::npos; at = order.find('"', at)) {
+      const auto end = order.find('"', at + 1);
+      const auto name = order.substr(at + 1, end - at - 1);
+      const auto facts = field(all, name, 4);
+      const auto least = integers(field(facts, "min", 6)), most = integers(field(facts, "max", 6));
+      if (least.empty() || most.empty()) TVM_FFI_THROW(ValueError) << "manifest.json: has no range of " << name;
+      ranges.push_back({name, least[0], most[0], integers(field(facts, "values", 6))});
+      at = end + 1;
     }
-    return 0;
+    return ranges;
+  }
+
+  /* A function whose last arguments are the shape variables, each in its range. */
+  static tvm::ffi::Function within(const std::vector<Range>& ranges, const tvm::ffi::Function& function) {
+    const auto count = static_cast<std::int32_t>(ranges.size());
+    return tvm::ffi::Function::FromPacked([=](const tvm::ffi::AnyView* arguments, std::int32_t given, tvm::ffi::Any* result) {
+      for (std::int32_t i = 0; given >= count && i < count; i++) {
+        const auto value = arguments[given - count + i].try_cast<std::int64_t>();
+        if (!value || ranges[i].has(*value)) continue; /* the code refuses what is no integer */
+        TVM_FFI_THROW(ValueError) << ranges[i].name << ": " << *value << "; allowed: " << ranges[i].text();
+      }
+      function.CallPacked(arguments, given, result);
+    });
   }
   std::function<tvm::ffi::Function(const std::string&)> find_;
 };

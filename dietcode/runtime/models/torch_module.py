@@ -21,6 +21,7 @@ from dietcode.runtime.torch_registry import (  # first: it says what to install 
     REGISTRY,
     is_plain_call,
     refuse_gradients,
+    refuse_several_devices,
     refuse_vmap,
 )
 
@@ -84,6 +85,7 @@ def _under_vmap(key: str, tensors: Sequence[Any]) -> Any:
 def _fake(key: str, tensors: Sequence[Any]) -> list[Any]:
     """The outputs' shapes, of symbols where the inputs' are; a shape that no call may have is refused."""
     model = _model(key)
+    refuse_several_devices(_named(model, tensors))
     executable = model.executable
     called = called_inputs(executable.signature, executable.inputs)
     for (name, type_), tensor in zip(executable.inputs.items(), tensors, strict=True):
@@ -176,7 +178,7 @@ class ModelModule(torch.nn.Module):
         for name, dtype in zip(self._names, self._dtypes, strict=True):
             value = given[name]
             if isinstance(value, bool | int | float):
-                value = torch.as_tensor(value, dtype=dtype)
+                value = torch.as_tensor(value, dtype=dtype, device="cpu")
             if not isinstance(value, torch.Tensor):
                 raise TensorError(f"{name}: {type(value).__name__}; allowed: a torch tensor")
             tensors.append(value)
