@@ -121,6 +121,16 @@ def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
     return kept
 
 
+def says_disturbed(found: Any) -> bool:
+    """Whether a result says of any reading if something disturbed it."""
+    if isinstance(found, dict):
+        return any(
+            key in {"disturbed", "num_disturbed", "secs_disturbed"} or says_disturbed(one)
+            for key, one in found.items()
+        )
+    return isinstance(found, list) and any(map(says_disturbed, found))
+
+
 def done_once(work: Callable[[], T]) -> tuple[T, float, str | None]:
     """Do what takes too long to be done again, as a tuning run.
 

@@ -136,7 +136,8 @@ def ours_votes(data: Row) -> str:
         free = f"{found['workload']}: {found['num_free_choice']} with free choice"
         if single is not None and found["num_free_choice"] > 1:
             free += (
-                f", {points[-1]['gflops_geomean'] / single:.2f} × slower with the best single one (measured)"
+                f", {points[-1]['gflops_geomean'] / single:.2f} × slower with the best single one (measured, "
+                "one library of each)"
             )
         parts.append(free)
     known = {point["num_votes"] for found in data["workloads"] for point in found["points"]}
@@ -239,8 +240,9 @@ def ours_pruning(data: Row) -> str:
     low, high = min(found["gains"]), max(found["gains"])
     return (
         f"{found['pruned_share']:.0%} of what was tried is pruned; without pruning a whole search of the "
-        f"same candidates, MetaSchedule's part included, takes {found['gain']:.2f} × as long (median of "
-        f"{len(found['gains'])} seeds, {low:.2f} to {high:.2f})."
+        f"same candidates, MetaSchedule's part included, would take {found['gain']:.2f} × as long (median of "
+        f"{len(found['gains'])} seeds, {low:.2f} to {high:.2f}): the waves that were left out are timed "
+        "after each search, and their seconds added."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.versions import code
-from benchmarks.facts import device_name
+from benchmarks.facts import device_name, says_disturbed
 
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
 system on this device: what the paper found, what is measured here, and why they differ. Raw data with
@@ -25,6 +25,7 @@ MetaSchedule, predictions, what parts of the search earn, and calls in the compa
 _DEVICES = """What is not there was not measured. The paper's own device is a GPU; without one listed,
 nothing here says how the system does on GPUs."""
 
+UNWATCHED = "Whether something disturbed the readings is not in the record."
 EARLIER = "by earlier code than today's: {}"
 
 
@@ -41,7 +42,11 @@ def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
         facts = facts or found
         draw(figure, found["data"], folder / f"{figure.name}.svg")
         parts.append(section(figure, found))
-    head = "" if facts is None else f"# Evidence: {_device(facts)}\n\n{_INTRODUCTION}{_unknown(facts)}\n"
+    head = (
+        ""
+        if facts is None
+        else f"# Evidence: {_device(facts)}\n\n{_INTRODUCTION}{unknown_processor(facts)}\n"
+    )
     (folder / "index.md").write_text("\n".join([head, *parts]))
 
 
@@ -57,7 +62,8 @@ def _device(facts: dict[str, Any]) -> str:
     return device_name(facts) + synthetic
 
 
-def _unknown(facts: dict[str, Any]) -> str:
+def unknown_processor(facts: dict[str, Any]) -> str:
+    """A sentence where the name of a device stands for several."""
     known = is_of_gpu(facts) or facts.get("processor")
     return (
         ""
@@ -97,16 +103,22 @@ def section(figure: Figure, found: dict[str, Any]) -> str:
             *lines,
             "",
             f"[Raw data]({figure.name}.json), commit {found['commit'] or 'not known'}, "
-            f"{found['date'] or 'day not known'}{_age(found)}.",
+            f"{found['date'] or 'day not known'}{age(found)}.{_watched(found)}",
             "",
         ]
     )
 
 
-def _age(found: dict[str, Any]) -> str:
+def age(found: dict[str, Any]) -> str:
+    """What follows a commit whose code is not today's; nothing where it is."""
     today = code("cuda_" if is_of_gpu(found) else "")
     others = [what for what, value in today.items() if found["measured_with"].get(what) != value]
     return f", {EARLIER.format(' and '.join(others))}" if others else ""
+
+
+def _watched(found: dict[str, Any]) -> str:
+    """A sentence where data does not say of any reading whether something disturbed it."""
+    return "" if says_disturbed(found) else f" {UNWATCHED}"
 
 
 def draw(figure: Figure, data: dict[str, Any], path: Path) -> None:

@@ -169,7 +169,8 @@ def ours(data: Row) -> str:
         return "No shape that was tuned alone could be built, or something else ran while most were measured."
     return (
         f"{found['of_metaschedule']:.2f} × of a shape tuned alone with {data['trials_alone']} trials, "
-        f"{found['of_vendor']:.2f} × of the vendor (geometric means over {len(data['instances'])} shapes); "
+        f"{found['of_vendor']:.2f} × of PyTorch's fastest path (geometric means over "
+        f"{len(built)} shapes, one tuning of each); "
         f"prediction {gap['gap_mean']:.1%} off on average over {gap['num_instances']} instances"
         f"{_HELD_OUT[gap['held_out']]}, machine's drift taken out, where two passes differ by twice "
         f"{gap['repeat_floor']:.1%}, and {gap['gap_worst']:.0%} at worst; {kind} {worst:.0%} off at {where} "

@@ -99,7 +99,8 @@ def grids(shop: Shop) -> Row:
                 "gain": rates["after"] / rates["before"],
             }
         )
-    return {"columns": tile.columns, "reduction": _REDUCTION, "cases": rows}
+    found = {"columns": tile.columns, "reduction": _REDUCTION, "cases": rows}
+    return found | {"disturbed": None}  # or nothing would be written
 
 
 def draw_grids(axes: Any, data: Row) -> None:
@@ -165,6 +166,7 @@ def edges(shop: Shop) -> Row:
         "tile": [tile.rows, tile.columns],
         "divides": whole,
         "gflops": rates,
+        "disturbed": None,  # or nothing would be written
     }
 
 
@@ -228,6 +230,7 @@ def sweep(shop: Shop) -> Row:
         "gflops": rates.tolist(),
         "fitted_gflops": fitted.tolist(),
         "mean_error": float(np.mean(np.abs(fitted / rates - 1.0))),
+        "disturbed": library.disturbed,
     }
 
 
