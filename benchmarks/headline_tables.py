@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.versions import is_of_today
-from benchmarks.facts import ROOT, says_disturbed
+from benchmarks.facts import ROOT, bootstrapped, says_disturbed
 from dietcode.measure.disturbance import undisturbed_of
 
-_RESAMPLES = 2000
 Row = dict[str, Any]
 
 
@@ -296,9 +295,7 @@ def interval(row: Row) -> tuple[float, float]:
     """Bounds of the geometric mean over shapes, 95 %."""
     calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
     logs = np.log([one["measured_gflops"] / max(one["vendors"].values()) for one in calm])
-    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
-    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
-    return float(low), float(high)
+    return bootstrapped(logs)
 
 
 def disturbed_note(rows: list[Row]) -> str:

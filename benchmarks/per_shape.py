@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, middle_half, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.seed import run_seed
@@ -256,6 +256,7 @@ def measure(
     if isinstance(found, str):
         return facts | {"failed": [*failed, found]}
     rates = {name: found["flops"] / secs / 1e9 for name, secs in found["secs"].items()}
+    between = {name: middle_half(found["flops"], pair) for name, pair in found["quartiles"].items()}
     return (
         facts
         | {
@@ -266,6 +267,7 @@ def measure(
             "metaschedule_recorded_gflops": found["flops"] / min(b["recorded_secs"] for b in built) / 1e9,
             "metaschedule_gflops": rates["metaschedule"],
             "dietcode_gflops": rates["dietcode"],
+            "gflops_between": between,
             "ratio": rates["dietcode"] / rates["metaschedule"],
             "max_rel_errors": found["errors"],
             "disturbed": found["disturbed"],

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.evidence.shop import Row
 
 
@@ -44,3 +47,14 @@ class Figure:
     ours: Callable[[Row], str]
     why: str
     num_axes: int = 1
+
+
+def whiskers(rates: Sequence[float], between: Sequence[Sequence[float]] | None) -> npt.NDArray[Any] | None:
+    """Return how far below and above some rates the middle half of their readings goes, [2, num_rates].
+
+    None where the record does not have it, as those of before 2026-11-27.
+    """
+    if between is None:
+        return None
+    low, high = np.asarray(between, dtype=np.float64).T
+    return np.maximum(np.stack([rates - low, high - rates]), 0.0)

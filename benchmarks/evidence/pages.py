@@ -13,7 +13,8 @@ from benchmarks.facts import device_name, says_disturbed
 
 _INTRODUCTION = """Figures and tables of the evaluation in the DietCode paper (MLSys 2022), with this
 system on this device: what the paper found, what is measured here, and why they differ. Raw data with
-device, commit, date and versions is beside each plot. Made by `make evidence`."""
+device, commit, date and versions is beside each plot. Whiskers, where a plot has them, are the middle half of
+the readings behind a rate; libraries are of one tuning each. Made by `make evidence`."""
 _INDEX = """Pages of the devices where something was measured. *Evidence* has figures and tables of the
 evaluation in the DietCode paper (MLSys 2022), as far as they were measured there: what the paper found, what
 is measured here, and why they differ; `make evidence` makes it. *Workloads* has speeds beside PyTorch and

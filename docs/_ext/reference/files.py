@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from benchmarks.evidence.pages import age
+from benchmarks.facts import device_name
 
 ROOT = Path(__file__).resolve().parents[3]
 _LANGUAGES = {".yaml": "yaml", ".c": "c", ".cpp": "cpp", ".py": "python"}
@@ -32,6 +33,6 @@ def figure(name: str, caption: str) -> str:
     records = {path: json.loads(path.with_suffix(".json").read_text(encoding="utf-8")) for path in paths}
     path = max(paths, key=lambda each: str(records[each]["date"]))
     alt, folder, record = re.sub(r"[\[\]]", "", caption), path.parent.name, records[path]
-    of = f"[{record['device']}, {record['cores']} cores](evidence/{folder}/index.md)"
+    of = f"[{device_name(record)}](evidence/{folder}/index.md)"
     where = f"{of}, commit {record['commit']}, {record['date']}{age(record)}"
     return f"![{alt}](evidence/{folder}/{name}.svg)\n\n*{caption}.* {where}.\n"
