@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.__main__ import OUTPUT
-from benchmarks.evidence.pages import unknown_processor, write_index
-from benchmarks.evidence.versions import is_of_today, note_generators
+from benchmarks.evidence.pages import to_be_known, write_index
+from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 
 _NAMES = {
@@ -129,7 +129,7 @@ def page(folder: Path) -> str:
             The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
-            are of GPUs.{_to_be_known(found)}"""
+            are of GPUs.{to_be_known(found)}"""
         ),
         "## Beside PyTorch and DyNet\n",
         _table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
@@ -164,17 +164,6 @@ def page(folder: Path) -> str:
     if path.exists():
         parts += _of_parts(json.loads(path.read_text()))
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _to_be_known(found: dict[str, Any]) -> str:
-    """Return sentences on a record that is no commit's, not of today's generator, or of an unknown device."""
-    dirty = str(found["commit"]).endswith("-dirty")
-    earlier = not is_of_today(found["commit"])
-    return (
-        " Ours is of a tree with uncommitted changes." * dirty
-        + " The generator of kernels was another one than today's." * earlier
-        + unknown_processor(found)
-    )
 
 
 def _wrapped(text: str) -> str:

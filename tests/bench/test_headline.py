@@ -14,7 +14,7 @@ from needs import of_extra
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
 from benchmarks import headline, headline_tables, single, sources
-from benchmarks.evidence import versions
+from benchmarks.evidence import pages, versions
 from benchmarks.evidence.__main__ import OUTPUT
 
 
@@ -139,6 +139,12 @@ def test_a_row_says_how_old_the_code_is_that_it_was_measured_with(monkeypatch: p
         name: headline_tables.commit({"commit": name, "num_disturbed": 0}) for name in ("abc", "def", "ghi")
     }
     assert told == {"abc": "abc", "def": "def §", "ghi": "ghi §"}
+    known_device = {"processor": {"family": 1}}
+    assert pages.to_be_known({"commit": "abc", **known_device}) == ""
+    assert pages.to_be_known({"commit": "def-dirty", **known_device}) == (
+        " Ours are of a tree with uncommitted changes. The generator of kernels was another one than today's."
+    )
+    assert "family and model were not noted" in pages.to_be_known({"commit": "abc"})
     row = {"commit": "abc-dirty", "date": "2026-01-02"}
     assert headline_tables.commit(row) == "abc, 2026-01-02 † ¶"
     assert headline.notes([row]) == [

@@ -186,6 +186,9 @@ def test_models_have_the_figures_of_their_records() -> None:
         [row] = [line for line in page.splitlines() if line.startswith(f"| {begin}") and line[-3].isdigit()]
         ratios = sorted(one["ratio"] for one in record(OLD_EPYC, name)["rows"])
         assert sorted(map(float, row.split("|")[3].split(","))) == pytest.approx(ratios, abs=0.0051), name
+    calls = record(OLD_EPYC, "model-llama-small")["rows"]
+    host = [one["host_secs"] / one["secs"]["dietcode"] for one in calls]
+    assert f"the host takes {100 * min(host):.0f} to {max(host):.0%} of a call" in told("docs/models.md")
     bert = [f"{one['ratio']:.2f}" for one in record(OLD_EPYC, "model-bert-full")["rows"]]
     [said] = re.findall(r"weaker baseline than that of the table: ([\d., and]+) ×", told("docs/models.md"))
     assert sorted(re.findall(r"\d\.\d\d", said)) == sorted(bert)
