@@ -107,9 +107,10 @@ def evidence() -> str:
 Written by `python -m benchmarks.program_page`. The paper is ACROBAT (MLSys 2024); its numbers are of an
 Nvidia RTX 3070 and of DyNet there: they stand beside ours, which are of an
 {device_name(times)}, float32, and do not compare with them.{to_be_known(times)}
-Counts (`python -m benchmarks.program_counts`, commit {counts["commit"]}, {counts["date"]}; recorded with 32 samples, of the beam search 8) are of the
-samples in [examples/programs](programs.md), and no times. They are of an interpreter of the plan, whose
-buckets are those of the machine that bundles run on; `tests/programs/test_program_examples.py` compares them.
+Counts (`python -m benchmarks.program_counts`, commit {counts["commit"]}, {counts["date"]};
+recorded with 32 samples, of the beam search 8) are of the samples in [examples/programs](programs.md), and no
+times. They are of an interpreter of the plan, whose buckets are those of the machine that bundles run on;
+`tests/programs/test_program_examples.py` compares them.
 
 ## What each optimisation saves, beside Figure 6
 
