@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.evidence.versions import is_of_today
 from benchmarks.facts import ROOT, bootstrapped, says_disturbed
+from benchmarks.per_shape import flat_parts
 from dietcode.measure.disturbance import undisturbed_of
 
 Row = dict[str, Any]
@@ -212,8 +213,8 @@ def curve(row: Row) -> str:
         lines.append([at(one["shape_vars"]), str(one["trials"]), *rates])
     ends = [
         f"{at(shape['shape_vars'])}: {'flat' if shape['is_flat'] else 'still rising, or not known,'} at "
-        f"{shape['trials']} trials, the library {shape['ratio']:.2f} × of its best"
-        for shape in row["shapes"]
+        f"{shape['trials']} trials, the library by its median {shape['ratio']:.2f} × of its best"
+        for shape in flat_parts(row["rows"])
     ]
     text = (
         f"{row['workload']}: the fastest of the first trials of one search for one shape, weights packed "

@@ -67,7 +67,6 @@ def folder(tmp_path: Path) -> Path:
             {**shape, "trials": 32, **rates, "disturbed": "something else"},
             {**shape, "trials": 64, "failed": ["no records"]},
         ],
-        "shapes": [{**shape, "trials": 16, "is_flat": False, "ratio": 1.5}],
     }
     (tmp_path / "per-shape-curve-bert-dense.json").write_text(json.dumps(curve))
     brought = {"metaschedule": {"num_chosen": 1, "gain": 5e-4}, "tails": {"num_chosen": 2, "gain": 0.016}}

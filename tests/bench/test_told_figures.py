@@ -15,7 +15,7 @@ from needs import of_extra
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 pytest.importorskip("torch", reason=of_extra("bench"))
 
-from benchmarks import headline, headline_tables, readings, recursion_page
+from benchmarks import headline, headline_tables, per_shape, readings, recursion_page
 from benchmarks.facts import RESULTS, ROOT
 
 DOCS = ROOT / "docs"
@@ -75,6 +75,8 @@ def test_the_readme_tells_what_metaschedule_reaches_for_one_shape() -> None:
     assert f"the library is {ratios[16]} × of 16 trials" in text
     assert f"{ratios[128]}, {ratios[256]} and {ratios[512]} × of 128, 256 and 512" in text
     assert f"was read at {min(own):.0f} to {max(own):.0f} GFLOP/s" in text
+    [flat] = per_shape.flat_parts(rows)
+    assert flat["is_flat"] and f"by its median it is {flat['ratio']:.2f} × of MetaSchedule's best" in text
     [part] = headline_tables.level_parts(rows)
     secs = re.findall(r"(\d+) trials reach its median, (\d+) s", headline_tables.level(part))
     assert [f"There {number} trials of that shape took {value} s" in text for number, value in secs] == [True]
