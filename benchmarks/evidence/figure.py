@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.evidence.shop import Row
+from dietcode.cost_model.model import FloatArray
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Figure:
     num_axes: int = 1
 
 
-def whiskers(rates: Sequence[float], between: Sequence[Sequence[float]] | None) -> npt.NDArray[Any] | None:
+def whiskers(rates: Sequence[float], between: Sequence[Sequence[float]] | None) -> FloatArray | None:
     """Return how far below and above some rates the middle half of their readings goes, [2, num_rates].
 
     None where the record does not have it, as those of before 2026-11-27.
@@ -57,4 +57,5 @@ def whiskers(rates: Sequence[float], between: Sequence[Sequence[float]] | None) 
     if between is None:
         return None
     low, high = np.asarray(between, dtype=np.float64).T
-    return np.maximum(np.stack([rates - low, high - rates]), 0.0)
+    middle = np.asarray(rates, dtype=np.float64)
+    return np.maximum(np.stack([middle - low, high - middle]), 0.0)
