@@ -3,7 +3,7 @@
 # make test-full  the same with what is marked thorough, and three times the cases of sampled(keep=N): what CI runs
 # make test-long  that with what is marked long or left out by sampled(keep=N), each store on both databases, more kills;
 #                cases of three parameters or more of tests/search_space cover every two values, not every combination
-# make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
+# make evidence  the figures of the paper's evaluation, measured on this machine, in docs/evidence; and of a GPU's records
 # make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
 # make docs   the documentation as pages for a browser, in build/docs
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
@@ -68,7 +68,7 @@ pytest: $(STAMP) $(LAUNCHER)
 durations:
 	$(MAKE) --no-print-directory ARGS=--update-durations pytest
 
-# PyTorch and Matplotlib beside what is there; about half an hour with nothing else running.
+# PyTorch and Matplotlib beside what is there; half an hour or more with nothing else running.
 evidence:
 	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),bench figures
 

@@ -196,7 +196,7 @@ def in_a_child(request: Row) -> Row:
     found = watched.value
     wanted = {name: value for name, value in request.items() if name not in {"folder", "secs", "rounds"}}
     told_bars = [bar.told(found) for bar in bars(request["situation"], request["size"])]
-    known = {"commit": facts()["commit"], "disturbed": watched.disturbed}
+    known = {key: facts()[key] for key in ("commit", "date")} | {"disturbed": watched.disturbed}
     return wanted | found | known | {"bars": told_bars}
 
 

@@ -13,11 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from dietcode.measure.disturbance import machine_of, undisturbed, undisturbed_of
 from dietcode.runtime.cpu import available_cores, cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+_RESAMPLES = 2000
 _NUMBERS = {"cpu family": "family", "model": "model"}
 T = TypeVar("T")
 
@@ -119,6 +123,36 @@ def calm(rows: Sequence[Mapping[str, Any]], what: str) -> list[Any]:
     if rows and not kept:
         raise SystemExit(f"{what}: no figure is written; run it again when nothing else runs")
     return kept
+
+
+def says_disturbed(found: Any) -> bool:
+    """Whether a result says of any reading if something disturbed it."""
+    if isinstance(found, dict):
+        return any(
+            key in {"disturbed", "num_disturbed", "secs_disturbed"} or says_disturbed(one)
+            for key, one in found.items()
+        )
+    return isinstance(found, list) and any(map(says_disturbed, found))
+
+
+def bootstrapped(logs: npt.ArrayLike) -> tuple[float, float]:
+    """Return the 95 % interval of a geometric mean, by resampling what it is the mean of.
+
+    Parameters
+    ----------
+    logs : [num_rows]
+        Logarithms of ratios.
+    """
+    values = np.asarray(logs, dtype=np.float64)
+    means = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values))).mean(axis=1)
+    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
+    return float(low), float(high)
+
+
+def middle_half(flops: float, quartiles: Sequence[float]) -> list[float]:
+    """Return the GFLOP/s that a quarter of the readings are below, and above, from those of their seconds."""
+    slowest, fastest = max(quartiles), min(quartiles)
+    return [flops / slowest / 1e9, flops / fastest / 1e9]
 
 
 def done_once(work: Callable[[], T]) -> tuple[T, float, str | None]:

@@ -5,8 +5,9 @@
 Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
 ``ablation-*.json``, ``single-*.json``, ``oracle-*.json``, ``per-shape-*.json``, ``sources.json`` and
 ``company.json``. Writes ``docs/evidence/<device>/workloads.md``, and the tables of one device between two
-marks in the README. Rows from a tree with uncommitted changes are marked, as are those whose shapes the
-record does not call held out. What was drawn for a prediction and never measured is named.
+marks in the README. Rows from a tree with uncommitted changes are marked, as are those of another generator
+than today's, those whose shapes the record does not call held out, and those of which it does not say
+whether something disturbed them. What was drawn for a prediction and never measured is named.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pathlib import Path
 
 from benchmarks.cpu import WORKLOADS
 from benchmarks.evidence.__main__ import OUTPUT
-from benchmarks.evidence.pages import write_index
+from benchmarks.evidence.pages import unknown_processor, write_index
+from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 from benchmarks.headline_tables import (
     Row,
     ablation,
+    commit,
     company_table,
     curve,
     gap_table,
@@ -40,6 +43,7 @@ _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
 
 def main() -> None:
     """Write the pages and the README's table."""
+    note_generators()
     for folder in devices():
         path = OUTPUT / folder.name / "workloads.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +95,8 @@ def page(folder: Path) -> str:
     (first, *_) = [*speeds, *gaps, *sources, *singles, *ablations, *curves, *company]
     parts = [
         f"# Workloads: {device_name(first)}",
-        "Written by `python -m benchmarks.headline` from `benchmarks/results`, where each row's commit and "
-        "date are. No row is from another device than this one.",
+        "Written by `python -m benchmarks.headline` from `benchmarks/results`. No row is from another device "
+        f"than this one.{unknown_processor(first)}",
     ]
     if speeds:
         parts += [
@@ -144,7 +148,7 @@ def page(folder: Path) -> str:
     if company:
         parts += ["## Calls in the company of other work", company_table(company[0])]
     marked = [
-        *(row for one in company for row in one["rows"]),
+        *(row for one in [*company, *sources] for row in one["rows"]),
         *speeds,
         *gaps,
         *oracles,
@@ -158,11 +162,17 @@ def page(folder: Path) -> str:
 
 def notes(rows: list[Row]) -> list[str]:
     """What the marks mean, where there are any."""
-    texts = []
-    if any("dirty" in str(row["commit"]) for row in rows):
+    texts, marked = [], [commit(row) for row in rows]
+    if any("†" in text for text in marked):
         texts.append("† From a tree with uncommitted changes.")
     if any("held_out" in row and row["held_out"] is None for row in rows):
         texts.append("‡ The record does not say whether tuning measured these shapes.")
+    if any("§" in text for text in marked):
+        texts.append(
+            "§ By an earlier generator of kernels than today's, or at a commit that is not known here."
+        )
+    if any("¶" in text for text in marked):
+        texts.append("¶ The record does not say whether something disturbed what was read.")
     return texts
 
 

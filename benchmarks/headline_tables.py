@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import ROOT
+from benchmarks.evidence.versions import is_of_today
+from benchmarks.facts import ROOT, bootstrapped, says_disturbed
+from benchmarks.per_shape import flat_parts
 from dietcode.measure.disturbance import undisturbed_of
 
-_RESAMPLES = 2000
 Row = dict[str, Any]
 
 
@@ -108,27 +111,29 @@ def single_table(rows: list[Row]) -> str:
 def source_table(rows: list[Row]) -> str:
     """What MetaSchedule took of each tuning and brought, and what the other sources did."""
     heads = "workload|tuning|of it MetaSchedule|chosen|of its micro-kernels|gain by them|gains of the others"
-    heads += "|free choice over the best single, predicted"
+    heads += "|free choice over the best single, predicted|read at"
     lines = []
     for row in rows:
         sources = dict(row["sources"])
         own = sources.pop("metaschedule", {"num_chosen": 0, "gain": 0.0})
+        secs = [f"{row[name]:.0f} s" for name in ("tuning_secs", "metaschedule_secs")]
         lines.append(
             [
                 str(row["workload"]),
-                f"{row['tuning_secs']:.0f} s",
-                f"{row['metaschedule_secs']:.0f} s",
+                *(["disturbed"] * 2 if row.get("disturbed") else secs),
                 str(row["num_chosen"]),
                 str(own["num_chosen"]),
                 f"{round(own['gain'], 4) + 0.0:.2%}",
                 ", ".join(f"{name} {round(one['gain'], 4) + 0.0:.2%}" for name, one in sources.items()),
                 f"{row['over_single']:.3f} ×",
+                commit(row),
             ]
         )
     text = (
         "A gain is what a free choice without a source's micro-kernels would lose of the predicted "
         "throughput. A tile that several sources have is of the first that brought it, what grows from it of "
-        "the one that grew it. One tuning each, from empty records."
+        "the one that grew it. One tuning each, from empty records; predictions by the cost model of the "
+        "commit at which its report was read."
     )
     if not any("seed_reason" in row for row in rows):
         text += (
@@ -140,22 +145,25 @@ def source_table(rows: list[Row]) -> str:
 
 def ablation(row: Row) -> str:
     """What the libraries of whole searches reach, each part of the search left out in turn."""
-    heads = "search|runs|score, median|least|most|micro-kernels measured|seconds"
-    runs = [run["variant"] for run in row["runs"]]
+    heads = "search|runs|score, median|least|most|micro-kernels measured|seconds|ended by"
+    runs = {name: [run for run in row["runs"] if run["variant"] == name] for name in row["summary"]}
     lines = [
         [
             name,
-            str(runs.count(name)),
+            str(len(runs[name])),
             *(f"{facts[f'score_{kind}']:.3f}" for kind in ("median", "least", "most")),
             f"{facts['measured_median']:.0f}",
             f"{facts['secs_median']:.0f}",
+            counted(run.get("stop", "not noted") for run in runs[name]),
         ]
         for name, facts in row["summary"].items()
     ]
     text = (
-        f"{row['workload']}, {row['secs']:.0f} s and at most {row['trials']} trials a search, each from "
-        "empty records with a seed of its own. All libraries are timed in turns; a score is the geometric "
-        f"mean, over the shapes, of throughput over the best of all runs there. Commit {commit(row)}."
+        f"{row['workload']}, {row['secs']:.0f} s and {row['trials']} trials a search at most, each from "
+        "empty records with a seed of its own; what ended them is in the last column, and trials count "
+        "MetaSchedule's. All libraries are timed in turns; a score is the geometric mean, over the shapes, "
+        "of throughput over the best of all runs there. Least and most are of the runs, too few for an "
+        f"interval. Commit {commit(row)}."
     )
     if not any("metaschedule_trials" in run for run in row["runs"]):
         text += (
@@ -168,6 +176,11 @@ def ablation(row: Row) -> str:
             " No search was ended by its seconds, which are no part of the comparison: others may have run."
         )
     return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def counted(names: Iterable[str]) -> str:
+    """``stalled 3, seconds 1``."""
+    return ", ".join(f"{name} {number}" for name, number in Counter(names).most_common())
 
 
 def per_shape(row: Row) -> str:
@@ -200,15 +213,42 @@ def curve(row: Row) -> str:
         lines.append([at(one["shape_vars"]), str(one["trials"]), *rates])
     ends = [
         f"{at(shape['shape_vars'])}: {'flat' if shape['is_flat'] else 'still rising, or not known,'} at "
-        f"{shape['trials']} trials, the library {shape['ratio']:.2f} × of its best"
-        for shape in row["shapes"]
+        f"{shape['trials']} trials, the library by its median {shape['ratio']:.2f} × of its best"
+        for shape in flat_parts(row["rows"])
     ]
     text = (
         f"{row['workload']}: the fastest of the first trials of one search for one shape, weights packed "
         f"there too. Flat is where twice the trials bring less than 2 %. {'; '.join(ends)}. "
-        f"Commit {commit(row)}."
+        f"{' '.join(map(level, level_parts(row['rows'])))} Commit {commit(row)}."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def level_parts(rows: list[Row]) -> list[list[Row]]:
+    """The undisturbed readings of each shape, in the order of their trials."""
+    by_shape: dict[str, list[Row]] = {}
+    for one in rows:
+        if "ratio" in one and not one.get("disturbed"):
+            by_shape.setdefault(at(one["shape_vars"]), []).append(one)
+    return list(by_shape.values())
+
+
+def level(rows: list[Row]) -> str:
+    """How far the readings of one library are apart, and where MetaSchedule reaches their median.
+
+    Seconds are those of all trials, shared out evenly.
+    """
+    own = [one["dietcode_gflops"] for one in rows]
+    said = f"{at(rows[0]['shape_vars'])}: the same library was read at {min(own):.0f} to {max(own):.0f} "
+    said += "GFLOP/s beside these budgets, so that ratios as far apart are not told apart; "
+    reached = next((one for one in rows if one["metaschedule_gflops"] >= float(np.median(own))), None)
+    if reached is None:
+        return said + f"{rows[-1]['trials']} trials do not reach its median."
+    said += f"{reached['trials']} trials reach its median"
+    if reached.get("tuning_secs") is None:
+        return said + "."
+    secs = reached["tuning_secs"] * reached["trials"] / rows[-1]["trials"]
+    return said + f", {secs:.0f} s of this shape's tuning."
 
 
 def company_table(found: Row) -> str:
@@ -230,8 +270,11 @@ def company_table(found: Row) -> str:
     text = (
         "Y[S, 1531] = X[S, 419] · W[1531, 419]ᵀ alone, in turns with the same operator of PyTorch or of "
         "NumPy, by four callers, beside a process that computes, and after pauses; `calls` are microseconds "
-        f"of a tiny one (`python -m benchmarks.company` says what each is). Medians of {found['rounds']} "
-        f"rounds, one run. {missed} of {len(bars)} bars are missed (✗)."
+        "of a tiny one (`python -m benchmarks.company` says what each is). Rates are medians of "
+        f"{found['rounds']} rounds, and so are figures: each the median of the rounds' own ratios, not the "
+        "ratio of the medians. Where *alone* is the situation, the first rate is that of the same code on "
+        "TVM's threads. One run of each row, at the commit beside it, all of one library. "
+        f"{missed} of {len(bars)} bars are missed (✗)."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
 
@@ -253,9 +296,7 @@ def interval(row: Row) -> tuple[float, float]:
     """Bounds of the geometric mean over shapes, 95 %."""
     calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
     logs = np.log([one["measured_gflops"] / max(one["vendors"].values()) for one in calm])
-    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
-    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
-    return float(low), float(high)
+    return bootstrapped(logs)
 
 
 def disturbed_note(rows: list[Row]) -> str:
@@ -272,9 +313,15 @@ def described(workload: str) -> str:
 
 
 def commit(row: Row) -> str:
-    """The commit of a result."""
+    """The commit of a result, its day where that is noted, and what is to be known of them."""
     text = str(row["commit"] or "not known")
-    return text.removesuffix("-dirty") + " †" * text.endswith("-dirty")
+    day = f", {row['date']}" if row.get("date") else ""
+    marks = [
+        *["†"] * text.endswith("-dirty"),
+        *["§"] * (not is_of_today(row["commit"])),
+        *["¶"] * (not says_disturbed(row)),
+    ]
+    return " ".join([text.removesuffix("-dirty") + day, *marks])
 
 
 def at(binding: Row) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, middle_half, result_path, write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.seed import run_seed
@@ -206,7 +206,8 @@ def first_records(database: Path, num_trials: int) -> Iterator[Path]:
 def flat_parts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Where the curve of each shape ends, and whether it is flat there.
 
-    It is where twice the trials brought less than 2 % of throughput; disturbed readings say nothing.
+    It is where twice the trials brought less than 2 % of throughput; disturbed readings say nothing. The
+    library is the same beside all budgets, so that the median of its readings counts.
     """
     by_shape: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -223,7 +224,7 @@ def flat_parts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "trials": own[-1]["trials"],
                 "gain_of_last": gain,
                 "is_flat": gain is not None and is_doubled and gain < _FLAT,
-                "ratio": own[-1]["dietcode_gflops"] / float(best[-1]),
+                "ratio": float(np.median([row["dietcode_gflops"] for row in own]) / best[-1]),
             }
         )
     return found
@@ -256,6 +257,7 @@ def measure(
     if isinstance(found, str):
         return facts | {"failed": [*failed, found]}
     rates = {name: found["flops"] / secs / 1e9 for name, secs in found["secs"].items()}
+    between = {name: middle_half(found["flops"], pair) for name, pair in found["quartiles"].items()}
     return (
         facts
         | {
@@ -266,6 +268,7 @@ def measure(
             "metaschedule_recorded_gflops": found["flops"] / min(b["recorded_secs"] for b in built) / 1e9,
             "metaschedule_gflops": rates["metaschedule"],
             "dietcode_gflops": rates["dietcode"],
+            "gflops_between": between,
             "ratio": rates["dietcode"] / rates["metaschedule"],
             "max_rel_errors": found["errors"],
             "disturbed": found["disturbed"],

@@ -242,6 +242,7 @@ def race(request: dict[str, Any]) -> dict[str, Any]:
         "code_bytes": Path(best).stat().st_size,
         "screened_secs": screened,
         "secs": secs,
+        "quartiles": dict(secs.quartiles),
         # Of fewer readings, as a try of this code has them, nothing is a figure.
         "disturbed": secs.disturbed if request["rounds"] >= FEWEST_ROUNDS else None,
         "vendors": list(binders),

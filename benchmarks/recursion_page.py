@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.__main__ import OUTPUT
-from benchmarks.evidence.pages import write_index
+from benchmarks.evidence.pages import to_be_known, write_index
+from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 
 _NAMES = {
@@ -50,6 +51,7 @@ Rows = Sequence[dict[str, Any]]
 
 def main() -> None:
     """Write the page of each device, and the list of all pages."""
+    note_generators()
     for record in sorted(RESULTS.glob("*/recursion.json")):
         path = OUTPUT / record.parent.name / "recursion.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +129,7 @@ def page(folder: Path) -> str:
             The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
-            are of GPUs."""
+            are of GPUs.{to_be_known(found)}"""
         ),
         "## Beside PyTorch and DyNet\n",
         _table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),

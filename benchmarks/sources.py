@@ -59,10 +59,12 @@ def row_of(folder: Path) -> Row:
     note = folder.with_name(f"{folder.name}.tuning.json")
     if not note.is_file():
         raise SystemExit(f"{note}: not there; tune with python -m benchmarks.cpu --tune-only")
-    report, seed = read_json(folder / REPORT), read_json(folder / REPORT)["seed"]
+    report, tuning = read_json(folder / REPORT), json.loads(note.read_text())
+    seed = report["seed"]
     return {
         "workload": report["name"],
-        "tuning_secs": json.loads(note.read_text())["secs"],
+        "tuning_secs": tuning["secs"],
+        "disturbed": tuning.get("disturbed"),
         "metaschedule_secs": float(seed["secs"]) if seed else 0.0,
         "seed_reason": seed.get("reason") if seed else None,
         "num_chosen": len(report["selection"]["micro_kernels"]),

@@ -163,8 +163,8 @@ class Stand:
             return readings
 
         watched = self.watched(measure, spread_of_readings, repeats=rounds >= FEWEST_ROUNDS)
-        timings = Timings({name: float(np.median(secs)) for name, secs in watched.value.items()})
-        timings.spread, timings.disturbed = spread_of_readings(watched.value), watched.disturbed
+        timings = Timings.of(watched.value)
+        timings.disturbed = watched.disturbed
         return timings
 
     def read_points(

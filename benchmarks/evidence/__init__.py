@@ -1,4 +1,4 @@
-"""Every figure and table of the DietCode paper, measured with this system on the device at hand.
+"""The figures and the table of the DietCode paper's evaluation, measured with this system on this device.
 
     make evidence                                     # or python -m benchmarks.evidence
     python -m benchmarks.evidence --only figure-10,figure-13 --keep

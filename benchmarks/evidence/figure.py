@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from benchmarks.evidence.shop import Row
+from dietcode.cost_model.model import FloatArray
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,15 @@ class Figure:
     ours: Callable[[Row], str]
     why: str
     num_axes: int = 1
+
+
+def whiskers(rates: Sequence[float], between: Sequence[Sequence[float]] | None) -> FloatArray | None:
+    """Return how far below and above some rates the middle half of their readings goes, [2, num_rates].
+
+    None where the record does not have it, as those of before 2026-11-27.
+    """
+    if between is None:
+        return None
+    low, high = np.asarray(between, dtype=np.float64).T
+    middle = np.asarray(rates, dtype=np.float64)
+    return np.maximum(np.stack([middle - low, high - middle]), 0.0)

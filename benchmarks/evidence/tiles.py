@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.axes import Way, prepare
-from benchmarks.evidence.figure import Figure
+from benchmarks.evidence.figure import Figure, whiskers
 from benchmarks.evidence.shop import Row, Shop
-from benchmarks.facts import calm
+from benchmarks.facts import calm, middle_half
 from dietcode.measure.turns import FEWEST_ROUNDS, interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
@@ -51,8 +51,8 @@ def _here() -> tuple[CpuTarget, MicroKernel]:
 
 def timed(
     spec: Spec, binding: dict[str, int], kernels: dict[str, MicroKernel], rounds: int
-) -> dict[str, float]:
-    """GFLOP/s of micro-kernels at one instance, on all cores, timed in turns.
+) -> dict[str, tuple[float, list[float]]]:
+    """GFLOP/s of micro-kernels at one instance, on all cores, timed in turns, and of the middle half.
 
     Raises
     ------
@@ -68,7 +68,9 @@ def timed(
     found = interleave(calls, rounds)
     if rounds >= FEWEST_ROUNDS:  # fewer are a try of this code, not figures
         calm([{"disturbed": found.disturbed}], f"{spec.name} at {binding}")
-    return {name: flops / secs / 1e9 for name, secs in found.items()}
+    return {
+        name: (flops / secs / 1e9, middle_half(flops, found.quartiles[name])) for name, secs in found.items()
+    }
 
 
 def grids(shop: Shop) -> Row:
@@ -87,7 +89,8 @@ def grids(shop: Shop) -> Row:
             "before": MicroKernel(before, tile.columns),
             "after": MicroKernel(after, tile.columns),
         }
-        rates = timed(spec, {"M": num_rows}, kernels, shop.scale.rounds)
+        found = timed(spec, {"M": num_rows}, kernels, shop.scale.rounds)
+        rates = {name: rate for name, (rate, _) in found.items()}
         rows.append(
             {
                 "case": name,
@@ -96,10 +99,12 @@ def grids(shop: Shop) -> Row:
                 "tile_rows": [before, after],
                 "num_tiles": [-(-num_rows // before), -(-num_rows // after)],
                 "gflops": [rates["before"], rates["after"]],
+                "gflops_between": [found["before"][1], found["after"][1]],
                 "gain": rates["after"] / rates["before"],
             }
         )
-    return {"columns": tile.columns, "reduction": _REDUCTION, "cases": rows}
+    facts = {"columns": tile.columns, "reduction": _REDUCTION, "cases": rows}
+    return facts | {"disturbed": None}  # or nothing would be written
 
 
 def draw_grids(axes: Any, data: Row) -> None:
@@ -108,7 +113,9 @@ def draw_grids(axes: Any, data: Row) -> None:
     places = np.arange(len(data["cases"]))
     for i, name in enumerate(("before", "after")):
         rates = [case["gflops"][i] for case in data["cases"]]
-        bars = axis.bar(places + (i - 0.5) * 0.4, rates, 0.38, label=name)
+        between = [case["gflops_between"][i] for case in data["cases"] if "gflops_between" in case]
+        reach = whiskers(rates, between or None)
+        bars = axis.bar(places + (i - 0.5) * 0.4, rates, 0.38, label=name, yerr=reach, capsize=3)
         axis.bar_label(
             bars,
             [f"{c['num_tiles'][i]} tiles of {c['tile_rows'][i]} rows" for c in data["cases"]],
@@ -157,21 +164,25 @@ def edges(shop: Shop) -> Row:
     value = min(_PAPER_T, spec.shape_vars[variable].max)
     names = {"baseline": "checked", "global": "global", "partition": "partition", "local": "local"}
     kernels = {name: MicroKernel(tile.rows, tile.columns, tails) for name, tails in names.items()}
-    rates = timed(spec, {variable: value}, kernels, shop.scale.rounds)
+    found = timed(spec, {variable: value}, kernels, shop.scale.rounds)
     whole = extents_of(spec, {variable: value})["m"] % tile.rows == 0
     return {
         "workload": spec.name,
         "instance": {variable: value},
         "tile": [tile.rows, tile.columns],
         "divides": whole,
-        "gflops": rates,
+        "gflops": {name: rate for name, (rate, _) in found.items()},
+        "gflops_between": {name: between for name, (_, between) in found.items()},
+        "disturbed": None,  # or nothing would be written
     }
 
 
 def draw_edges(axes: Any, data: Row) -> None:
     """A bar each."""
     (axis,) = axes
-    bars = axis.bar(list(data["gflops"]), list(data["gflops"].values()), 0.6)
+    rates, between = list(data["gflops"].values()), data.get("gflops_between")
+    reach = whiskers(rates, None if between is None else list(between.values()))
+    bars = axis.bar(list(data["gflops"]), rates, 0.6, yerr=reach, capsize=3)
     axis.bar_label(bars, fmt="%.0f", fontsize=8)
     axis.set_ylabel("GFLOP/s")
 
@@ -228,6 +239,7 @@ def sweep(shop: Shop) -> Row:
         "gflops": rates.tolist(),
         "fitted_gflops": fitted.tolist(),
         "mean_error": float(np.mean(np.abs(fitted / rates - 1.0))),
+        "disturbed": library.disturbed,
     }
 
 

@@ -1,8 +1,17 @@
-"""Versions that a result was measured with; a result of others than today's is stale."""
+"""Versions that a result was measured with; a result of others than today's is stale.
+
+    python -m benchmarks.evidence.versions    # notes the generator of each commit that a record names
+
+A record of before `measured_with` names its commit alone. What was generated there is looked up once, where
+the history is, and kept in ``benchmarks/results/generators.json``: a clone may have no history.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +23,9 @@ from dietcode.workload.parse import load_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+RESULTS = ROOT / "benchmarks" / "results"
+GENERATORS = RESULTS / "generators.json"
+_DIRTY = "-dirty"
 _OTHER_FORMS = ("depthwise_",)  # no figure is of these
 
 
@@ -59,6 +71,34 @@ def generator_at(commit: str | None, prefix: str) -> str | None:
     return _digest({name: _git("show", f"{place}/{name}") or b"" for name in texts}, prefix)
 
 
+def note_generators() -> None:
+    """Write down the generator of the CPU at each commit that records name; those that git lacks stay."""
+    texts = [path.read_text() for path in RESULTS.glob("*/*.json")]
+    named = {
+        found.removesuffix(_DIRTY) for text in texts for found in re.findall(r'"commit": "([^"]+)"', text)
+    }
+    known = _generators() | {commit: digest for commit in named if (digest := generator_at(commit, ""))}
+    kept = {commit: known[commit] for commit in sorted(named & known.keys())}
+    GENERATORS.write_text(json.dumps(kept, indent=1) + "\n")
+    _generators.cache_clear()
+
+
+@functools.cache
+def _generators() -> dict[str, str]:
+    found: dict[str, str] = json.loads(GENERATORS.read_text()) if GENERATORS.exists() else {}
+    return found
+
+
+def is_of_today(commit: str | None) -> bool:
+    """Whether a commit is known to generate for CPUs what today's code does."""
+    return _generators().get((commit or "").removesuffix(_DIRTY)) == _todays()
+
+
+@functools.cache
+def _todays() -> str:
+    return generator()
+
+
 def _digest(texts: Mapping[str, bytes], prefix: str) -> str:
     digest = hashlib.sha256()
     for name in sorted(texts):
@@ -70,3 +110,7 @@ def _digest(texts: Mapping[str, bytes], prefix: str) -> str:
 def _git(*arguments: str) -> bytes | None:
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
     return done.stdout if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    note_generators()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,24 @@ class Timings(dict[str, float]):
         The largest median over the fastest reading of its path.
     disturbed : str or None
         Why they must not become figures, see `dietcode.measure.disturbance`; None where they may.
+    quartiles : dict of str to (float, float)
+        Seconds that a quarter of the readings of a path are below, and above.
     """
 
     spread: float = 1.0
     disturbed: str | None = None
+    quartiles: Mapping[str, tuple[float, float]] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, readings: Mapping[str, Sequence[float]]) -> Timings:
+        """Return the medians of the readings of some paths, in seconds."""
+        found = cls({name: float(np.median(values)) for name, values in readings.items()})
+        found.spread = spread_of_readings(readings)
+        found.quartiles = {
+            name: (float(np.quantile(values, 0.25)), float(np.quantile(values, 0.75)))
+            for name, values in readings.items()
+        }
+        return found
 
 
 def interleave(
@@ -85,9 +100,7 @@ def time_rounds(
             for _ in range(numbers[name]):
                 call()
             readings[name].append((time.perf_counter() - started) / numbers[name])
-    timings = Timings({name: float(np.median(values)) for name, values in readings.items()})
-    timings.spread = spread_of_readings(readings)
-    return timings
+    return Timings.of(readings)
 
 
 def take_turns(

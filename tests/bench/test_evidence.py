@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,11 +14,16 @@ pytest.importorskip("matplotlib", reason=of_extra("bench"))
 pytest.importorskip("torch", reason=of_extra("bench"))
 
 from benchmarks.evidence.__main__ import FIGURES, OUTPUT, measure, stale
-from benchmarks.evidence.choice import frontier
-from benchmarks.evidence.pages import EARLIER, write_pages
+from benchmarks.evidence.choice import frontier, ours_votes
+from benchmarks.evidence.figure import Figure, whiskers
+from benchmarks.evidence.pages import EARLIER, draw, write_pages
+from benchmarks.evidence.series import DENSE as DENSE_LAYER
 from benchmarks.evidence.series import bytes_in_one_file
-from benchmarks.evidence.shop import Scale, Shop
+from benchmarks.evidence.shop import Row, Scale, Shop
+from benchmarks.evidence.tiles import EDGES, GRIDS
 from benchmarks.evidence.versions import code, generator
+from benchmarks.facts import middle_half
+from dietcode.measure.turns import Timings
 from dietcode.tuner.search import Search
 
 DENSE = """
@@ -127,6 +133,56 @@ def test_bytes_of_one_file_count_what_every_library_has_once():
     alone, together = [fixed + kernel for kernel in kernels], fixed + sum(kernels)
     assert bytes_in_one_file(alone, together, 128) == fixed + 128 * 5_000
     assert bytes_in_one_file(alone, None, 128) is None and bytes_in_one_file(alone[:1], 31_000, 4) is None
+
+
+def _drawn(figure: Figure, data: Row, folder: Path) -> str:
+    draw(figure, data, folder / "plot.svg")
+    return (folder / "plot.svg").read_text()
+
+
+def _between(row: Row) -> Row | list[list[float]]:
+    """Made-up quartiles of a row's rates, in the form in which it has these."""
+    rates = row["gflops"] if "gflops" in row else ["metaschedule", "dietcode", *row["vendors"]]
+    some = [90.0, 400.0]
+    return dict.fromkeys(rates, some) if "case" not in row else [some for _ in rates]
+
+
+def test_plots_show_how_far_readings_go_where_the_record_has_it(tmp_path):
+    folder = OUTPUT / "intel-xeon-processor-2-cores"
+    for figure, part in ((GRIDS, "cases"), (EDGES, None), (DENSE_LAYER, "instances")):
+        data = json.loads((folder / f"{figure.name}.json").read_text())["data"]
+        rows = [data] if part is None else data[part]
+        for row in rows:
+            row.pop("gflops_between", None)
+        before = _drawn(figure, data, tmp_path)
+        for row in rows:
+            row["gflops_between"] = _between(row)
+        assert _drawn(figure, data, tmp_path).count("LineCollection") > before.count("LineCollection")
+
+
+def test_whiskers_go_from_a_rate_to_its_quartiles():
+    assert whiskers([10.0], None) is None
+    found = whiskers([10.0, 20.0], [[9.0, 12.0], [18.0, 19.0]])
+    assert found.tolist() == [[1.0, 2.0], [2.0, 0.0]], "a median above the quartile, by rounding, has none"
+    timings = Timings.of({"a": [4.0, 1.0, 2.0, 3.0, 9.0]})
+    assert timings == {"a": 3.0} and timings.quartiles == {"a": (2.0, 4.0)} and timings.spread == 3.0
+    assert middle_half(8e9, timings.quartiles["a"]) == [2.0, 4.0]
+
+
+def test_the_gain_over_a_single_one_has_an_interval_over_shapes():
+    points = [
+        {"num_kernels": n, "gflops_geomean": rate, "num_votes": n}
+        for n, rate in ((1, 80.0), (1, 100.0), (3, 121.0))
+    ]
+    found = {"workload": "wide", "num_free_choice": 3, "points": points}
+    assert "1.21 × slower with the best single one (measured, one library of each)" in ours_votes(
+        {"workloads": [found]}
+    )
+    rows = [{"gflops": [80.0, 100.0, 100.0 * gain], "disturbed": None} for gain in (1.1, 1.1, 1.1, 1.331)]
+    rows.append({"gflops": [1.0, 1.0, 900.0], "disturbed": "something else"})
+    said = ours_votes({"workloads": [found | {"instances": rows}]})
+    low, high = map(float, re.findall(r"one library of each; ([\d.]+) to ([\d.]+) over the shapes", said)[0])
+    assert 1.1 <= low < 1.155 < high <= 1.33
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from needs import of_extra
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
 from benchmarks import headline, headline_tables, single, sources
+from benchmarks.evidence import pages, versions
 from benchmarks.evidence.__main__ import OUTPUT
 
 
@@ -52,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
     ablation = {
         **{"commit": "aaa", "workload": "bert-dense", "secs": 60.0, "trials": 96},
         "summary": {"full": {**score, "measured_median": 15.0, "secs_median": 52.4}},
-        "runs": [{"variant": "full"}, {"variant": "full"}],
+        "runs": [{"variant": "full", "stop": "stalled"}, {"variant": "full"}],
         "instances": [{"disturbed": None}, {"disturbed": None}, {"disturbed": "something else"}],
     }
     (tmp_path / "ablation-bert-dense.json").write_text(json.dumps(ablation))
@@ -65,7 +67,6 @@ def folder(tmp_path: Path) -> Path:
             {**shape, "trials": 32, **rates, "disturbed": "something else"},
             {**shape, "trials": 64, "failed": ["no records"]},
         ],
-        "shapes": [{**shape, "trials": 16, "is_flat": False, "ratio": 1.5}],
     }
     (tmp_path / "per-shape-curve-bert-dense.json").write_text(json.dumps(curve))
     brought = {"metaschedule": {"num_chosen": 1, "gain": 5e-4}, "tails": {"num_chosen": 2, "gain": 0.016}}
@@ -75,6 +76,7 @@ def folder(tmp_path: Path) -> Path:
         "metaschedule_secs": 62.3,
         "num_chosen": 3,
         "over_single": 1.04,
+        "commit": "hhh",
     }
     (tmp_path / "sources.json").write_text(json.dumps({"rows": [{**source, "sources": brought}]}))
     one = {
@@ -120,12 +122,63 @@ def folder(tmp_path: Path) -> Path:
 def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None:
     page = headline.page(folder)
     assert page.startswith("# Workloads: A processor, family 1, model 2, 2 cores\n")
-    assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † |" in page
-    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def |" in page
+    assert "| 61 s (cold) | 3 | 32 kB | 1.20 × |" in page and "| abc † § |" in page
+    assert "| bert-dense ‡ | 9 | 2.0% | 10% (T = 1) | -1.0% | 6.7% | 0.4% | def § |" in page
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page and "Drawn, predicted and not measured: drawn (3 shapes)." in page
     # Predicted 150, measured 100, 120 and 140; what was disturbed is no part of it.
-    assert "| 300 to 320 | 27% | abc † |" in page
+    assert "| 300 to 320 | 27% | abc † § |" in page
+    assert "§ By an earlier generator" in page and "¶ The record does not say" in page
+
+
+def test_a_row_says_how_old_the_code_is_that_it_was_measured_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"abc": versions.generator(), "def": "of another day"}
+    monkeypatch.setattr(versions, "_generators", lambda: known)
+    told = {
+        name: headline_tables.commit({"commit": name, "num_disturbed": 0}) for name in ("abc", "def", "ghi")
+    }
+    assert told == {"abc": "abc", "def": "def §", "ghi": "ghi §"}
+    known_device = {"processor": {"family": 1}}
+    assert pages.to_be_known({"commit": "abc", **known_device}) == ""
+    assert pages.to_be_known({"commit": "def-dirty", **known_device}) == (
+        " Ours are of a tree with uncommitted changes. The generator of kernels was another one than today's."
+    )
+    assert "family and model were not noted" in pages.to_be_known({"commit": "abc"})
+    row = {"commit": "abc-dirty", "date": "2026-01-02"}
+    assert headline_tables.commit(row) == "abc, 2026-01-02 † ¶"
+    assert headline.notes([row]) == [
+        "† From a tree with uncommitted changes.",
+        "¶ The record does not say whether something disturbed what was read.",
+    ]
+
+
+def test_generators_are_those_of_the_commits_that_records_name() -> None:
+    """Where the history is there: what is noted of a commit is what its golden texts say."""
+    noted = json.loads(versions.GENERATORS.read_text())
+    texts = [path.read_text() for path in headline.RESULTS.glob("*/*.json")]
+    named = {
+        name.removesuffix("-dirty") for text in texts for name in re.findall(r'"commit": "([^"]+)"', text)
+    }
+    assert set(noted) <= named, "run python -m benchmarks.evidence.versions"
+    if versions.generator_at("f892fe7", "") is None:
+        pytest.skip("this clone has no history")
+    assert noted == {name: digest for name in named if (digest := versions.generator_at(name, ""))}
+
+
+def test_a_curve_says_how_far_its_own_readings_are_apart() -> None:
+    rates = [(16, 200.0, 300.0), (32, 310.0, 320.0), (64, 330.0, 290.0)]
+    rows = [
+        {
+            **{"shape_vars": {"T": 2}, "trials": trials, "tuning_secs": 80.0, "disturbed": None},
+            **{"metaschedule_gflops": theirs, "dietcode_gflops": own, "ratio": own / theirs},
+        }
+        for trials, theirs, own in rates
+    ]
+    [part] = headline_tables.level_parts([*rows, rows[0] | {"disturbed": "something else"}])
+    assert part == rows
+    assert "read at 290 to 320 GFLOP/s" in headline_tables.level(part)
+    assert headline_tables.level(part).endswith("32 trials reach its median, 40 s of this shape's tuning.")
+    assert headline_tables.level(part[:1]).endswith("16 trials do not reach its median.")
 
 
 def test_a_device_where_shapes_were_only_drawn_has_no_page(
@@ -141,18 +194,21 @@ def test_a_device_where_shapes_were_only_drawn_has_no_page(
 
 def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
     page = headline.page(folder)
-    assert "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 |" in page and "Commit aaa." in page
+    assert (
+        "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 | stalled 1, not noted 1 |" in page
+        and "Commit aaa §." in page
+    )
     assert "1 of 3 shapes were disturbed" in page and "MetaSchedule ran in every search" in page
-    assert "| bert-dense | 21 | 3 | 98.4% | 97% (T = 9) | 2 | eee † |" in page
+    assert "| bert-dense | 21 | 3 | 98.4% | 97% (T = 9) | 2 | eee † § |" in page
     assert "bert-dense, 128 trials a shape, 99 s in all" in page and "(T = 24: 1.20 ×)" in page
     assert "| T = 24 | 16 | 200 | 300 | 1.50 × |" in page
     assert "| T = 24 | 32 | disturbed |" in page and "| T = 24 | 64 | not measured |" in page
-    assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × |" in page
+    assert "| bert-dense | 143 s | 62 s | 3 | 1 | 0.05% | tails 1.60% | 1.040 × | hhh § ¶ |" in page
     assert "T = 24: still rising, or not known, at 16 trials" in page
     assert "| two-dims | 7 | 14x32 | 1.031 × | 1.126 × | 1.50 × (M = 1, N = 64) |" in page
-    assert "| 0.98 × (M = 512, N = 64) | 15 | ccc |" in page
-    assert "| numpy | 8 | 182 | 107 | of_alone 0.59 ≥ 0.8 ✗ | ggg |" in page
-    assert "| numpy | 8 |  |  | disturbed | ggg |" in page and "1 of 2 bars are missed" in page
+    assert "| 0.98 × (M = 512, N = 64) | 15 | ccc § ¶ |" in page
+    assert "| numpy | 8 | 182 | 107 | of_alone 0.59 ≥ 0.8 ✗ | ggg § ¶ |" in page
+    assert "| numpy | 8 |  |  | disturbed | ggg § |" in page and "1 of 2 bars are missed" in page
 
 
 def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
@@ -171,6 +227,7 @@ def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
     assert sources.row_of(library) == {
         "workload": "bert-dense",
         "tuning_secs": 9.0,
+        "disturbed": None,
         "metaschedule_secs": 0.0,
         "seed_reason": None,
         "num_chosen": 1,

@@ -236,28 +236,6 @@ def test_the_page_of_blocks_has_the_figures_of_the_records(device: Path) -> None
         assert told in page, name
 
 
-@pytest.mark.parametrize("device", ["intel-xeon-processor-family-6-model-167-2-cores"])
-def test_the_page_of_recursions_has_the_figures_of_the_records(device: str) -> None:
-    """Each model and kind of structures of a record stands in docs/recursion.md, with three batches."""
-    page = (OUTPUT.parent / "recursion.md").read_text()
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in json.loads((RESULTS / device / "recursion.json").read_text())["rows"]:
-        groups.setdefault(tuple(row[key] for key in ("model", "hidden", "inputs", "threads")), []).append(row)
-    assert len(groups) >= 10
-    for name, rows in groups.items():
-        assert [row["batch"] for row in rows] == [1, 10, 64]
-        secs = [row["secs"]["dietcode"] for row in rows]
-        times = ", ".join(f"{1e3 * own:.{2 if own < 1e-2 else 1}f}" for own in secs)
-        ratios = [
-            ", ".join(
-                f"{recursion_page._best(row, word) / own:.{digits}f}"
-                for row, own in zip(rows, secs, strict=True)
-            )
-            for word, digits in (("by level", 2), ("dynet", 1))
-        ]
-        assert f"| {times} | {ratios[0]} | {ratios[1]} |" in page, name
-
-
 @pytest.mark.parametrize("slowdown", [1.0, 2.0])
 def test_what_is_done_once_says_whether_others_ran(monkeypatch: pytest.MonkeyPatch, slowdown: float) -> None:
     machine = SlowMachine(slowdown)

@@ -47,4 +47,12 @@ def test_noise_and_few_more_trials_make_no_flat_curve() -> None:
     assert not short["is_flat"], "a quarter more trials say little"
     (slower,) = flat_parts([row(16, 100.0), row(32, 95.0)])
     assert slower["ratio"] == pytest.approx(1.2), "the best so far counts, not a later slower reading"
+    unsteady = [
+        row(16, 50.0),
+        row(32, 100.0) | {"dietcode_gflops": 90.0},
+        row(64, 100.0) | {"dietcode_gflops": 110.0},
+    ]
+    assert flat_parts(unsteady)[0]["ratio"] == pytest.approx(1.1), (
+        "the median of the library, not its last reading"
+    )
     assert len(flat_parts([row(16, 50.0, shape=1), row(16, 50.0, shape=2)])) == 2

@@ -6,6 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from benchmarks.evidence.pages import age
+from benchmarks.facts import device_name
+
 ROOT = Path(__file__).resolve().parents[3]
 _LANGUAGES = {".yaml": "yaml", ".c": "c", ".cpp": "cpp", ".py": "python"}
 
@@ -23,13 +26,13 @@ def source(path: str) -> str:
 
 
 def figure(name: str, caption: str) -> str:
-    """The plot of the first device that it was measured on, its caption and device; nothing without any."""
-    evidence = ROOT / "docs" / "evidence"
-    found = sorted(evidence.glob(f"*/{name}.svg"))
-    if not found:
+    """The plot that was measured last, on whatever device, its caption and device; nothing without any."""
+    paths = sorted((ROOT / "docs" / "evidence").glob(f"*/{name}.svg"))
+    if not paths:
         return ""
-    alt, folder = re.sub(r"[\[\]]", "", caption), found[0].parent.name
-    record = json.loads(found[0].with_suffix(".json").read_text(encoding="utf-8"))
-    of = f"[{record['device']}, {record['cores']} cores](evidence/{folder}/index.md)"
-    where = f"{of}, commit {record['commit']}, {record['date']}"
+    records = {path: json.loads(path.with_suffix(".json").read_text(encoding="utf-8")) for path in paths}
+    path = max(paths, key=lambda each: str(records[each]["date"]))
+    alt, folder, record = re.sub(r"[\[\]]", "", caption), path.parent.name, records[path]
+    of = f"[{device_name(record)}](evidence/{folder}/index.md)"
+    where = f"{of}, commit {record['commit']}, {record['date']}{age(record)}"
     return f"![{alt}](evidence/{folder}/{name}.svg)\n\n*{caption}.* {where}.\n"

@@ -1,0 +1,251 @@
+"""Figures within sentences and tables that people wrote: each is that of the record it stands on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import of_extra
+
+pytest.importorskip("matplotlib", reason=of_extra("bench"))
+pytest.importorskip("torch", reason=of_extra("bench"))
+
+from benchmarks import headline, headline_tables, per_shape, readings, recursion_page
+from benchmarks.facts import RESULTS, ROOT
+
+DOCS = ROOT / "docs"
+EARLIER, SHARED = "intel-xeon-processor-2-cores", "intel-xeon-processor-family-6-model-207-2-cores"
+XEON, EPYC = "intel-xeon-processor-family-6-model-167-2-cores", "amd-epyc-family-25-model-17-2-cores"
+ZEN3, OLD_EPYC = "amd-epyc-family-25-model-1-2-cores", "amd-epyc-2-cores"
+Row = dict[str, Any]
+
+
+def record(device: str, name: str) -> Row:
+    found: Row = json.loads((RESULTS / device / f"{name}.json").read_text())
+    return found
+
+
+def told(name: str) -> str:
+    """A page without line breaks, marks of emphasis, and spaces before per cent."""
+    return " ".join((ROOT / name).read_text().replace("*", "").split()).replace(" %", "%")
+
+
+def split(device: str) -> list[Row]:
+    """Ratios over PyTorch of bert-dense, of few rows and of many."""
+    summary = record(device, "cpu-bert-dense")["summary"]
+    return [value["ratio"] for key, value in summary.items() if key.startswith("T")]
+
+
+def geomean(ratios: Iterable[float]) -> float:
+    return float(np.exp(np.mean(np.log(list(ratios)))))
+
+
+def test_the_readme_tells_speeds_of_its_records() -> None:
+    text = told("README.md")
+    few, many = split(headline.README_DEVICE)
+    assert (
+        f"bert-dense is {few['geomean']:.2f} × (worst {few['worst']:.2f}) for T < 24 and "
+        f"{many['geomean']:.2f} × (worst {many['worst']:.2f}) from there on"
+    ) in text
+    rows = headline.found(RESULTS / SHARED, "cpu")
+    peaks = [bound for row in rows for bound in row["summary"]["peak_gflops"]]
+    gaps = [headline_tables.off_in_turns(row) for row in rows]
+    ratios = {row["workload"]: row["summary"]["ratio"] for row in rows}
+    dense, *others = (ratios.pop(name) for name in ("bert-dense", "dense-rows", "bert-bmm-qk", "bert-bmm-pv"))
+    large, qk, pv = (f"{one['geomean']:.2f} × ({one['worst']:.2f})" for one in others)
+    assert not ratios, "no other workload was measured there"
+    said = [
+        f"between {min(peaks):.0f} and {max(peaks):.0f} GFLOP/s, bert-dense is {dense['geomean']:.2f} ×",
+        f"({dense['worst']:.2f} at worst), {split(SHARED)[1]['geomean']:.2f} × from T = 24 on, dense-rows",
+        f"{large}, batched products {qk} and {pv}, predictions off by",
+        f"{100 * min(gaps):.0f} to {max(gaps):.0%}",
+    ]
+    assert " ".join(said) in text
+
+
+def test_the_readme_tells_what_metaschedule_reaches_for_one_shape() -> None:
+    text, rows = told("README.md"), record(SHARED, "per-shape-curve-bert-dense")["rows"]
+    ratios = {row["trials"]: f"{row['ratio']:.2f}" for row in rows}
+    own = [row["dietcode_gflops"] for row in rows]
+    assert f"the library is {ratios[16]} × of 16 trials" in text
+    assert f"{ratios[128]}, {ratios[256]} and {ratios[512]} × of 128, 256 and 512" in text
+    assert f"was read at {min(own):.0f} to {max(own):.0f} GFLOP/s" in text
+    [flat] = per_shape.flat_parts(rows)
+    assert flat["is_flat"] and f"by its median it is {flat['ratio']:.2f} × of MetaSchedule's best" in text
+    [part] = headline_tables.level_parts(rows)
+    secs = re.findall(r"(\d+) trials reach its median, (\d+) s", headline_tables.level(part))
+    assert [f"There {number} trials of that shape took {value} s" in text for number, value in secs] == [True]
+    assert f"took {record(SHARED, 'cpu-bert-dense')['tuning']['secs']:.0f} s" in text
+    several = record(EARLIER, "per-shape-bert-dense")["summary"]
+    assert (
+        f"{several['metaschedule_secs']:.0f} s together, the library of one run is "
+        f"{several['ratio_geomean']:.2f} × as fast in geometric mean, {several['ratio_worst']:.2f} × at worst"
+    ) in text
+
+
+@pytest.mark.parametrize(("device", "wanted"), [(XEON, "seven"), (ZEN3, "three")])
+def test_what_metaschedule_took_and_brought(device: str, wanted: str) -> None:
+    rows = record(device, "sources")["rows"]
+    assert len(rows) == {"seven": 7, "three": 3}[wanted]
+    shares = [row["metaschedule_secs"] / row["tuning_secs"] for row in rows]
+    brought = [row["sources"]["metaschedule"] for row in rows if "metaschedule" in row["sources"]]
+    kept = [one["gain"] for one in brought if one["num_chosen"]]
+    text = told("README.md")
+    assert f"{100 * min(shares):.0f} to {max(shares):.0%}" in text
+    assert (
+        len(kept) == 1 and f"worth {kept[0]:.2%}" in text and f"worth {kept[0]:.2%}" in told("docs/method.md")
+    )
+    assert max(one["gain"] for one in brought) <= 0.0008, "docs/method.md: at most 0.08 %"
+
+
+def test_the_readme_tells_what_parts_of_the_search_earn() -> None:
+    text, found = told("README.md"), record(XEON, "ablation-two-dims")
+    full, without = (found["summary"][name] for name in ("full", "no-metaschedule"))
+    scores = [
+        f"{one['score_median']:.3f} ({one['score_least']:.3f} to {one['score_most']:.3f})"
+        for one in (full, without)
+    ]
+    assert f"a score of {scores[0]} with it, {scores[1]} without" in text
+    assert f"With {found['trials']} trials allowed" in text and {r["stop"] for r in found["runs"]} == {
+        "stalled"
+    }
+    for device in (EARLIER, SHARED):
+        summary = record(device, "ablation-bert-dense")["summary"]
+        gain = summary["full"]["score_median"] / summary["no-mutation"]["score_median"] - 1
+        assert 0.015 < gain < 0.035, "mutation 2 to 3 %"
+        for part in ("no-learning", "no-metaschedule"):
+            low, high = (summary[part][f"score_{kind}"] for kind in ("least", "most"))
+            assert low <= summary["full"]["score_median"] <= high, "no more than seeds differ by"
+    found_best = headline.found(RESULTS / EARLIER, "oracle")
+    shares = [row["ratio_geomean"] for row in found_best]
+    assert f"The choice has {100 * min(shares):.1f} to {max(shares):.1%} of the throughput" in text
+    assert f"{min(row['ratio_worst'] for row in found_best):.0%} at the worst shape (six workloads" in text
+    assert len(found_best) == 6 and sum("dirty" in row["commit"] for row in found_best) == 2
+
+
+def test_the_readme_tells_the_service_of_its_records() -> None:
+    text, load = told("README.md"), record(EARLIER, "service-load")
+    metadata, asked = load["metadata"], load["asked"]
+    assert (
+        f"with {asked['num_pulls']} clients that pull 10 MB each and {asked['submissions']:.0f} submissions"
+        in text
+    )
+    assert (
+        f"in {metadata['p50_ms']:.0f} ms (median) and {metadata['p99_ms']:.0f} ms (99th percentile)" in text
+    )
+    assert f"holds {load['server_rss_bytes']['peak'] / 1e6:.0f} MB" in text and load["errors"] == 0
+    cancelled = record(EARLIER, "service-cancel")
+    assert f"within {cancelled['worst_state_secs']:.1f} s" in text
+    overhead = record(EARLIER, "service-costs")["overhead"]
+    assert f"it adds {overhead['added_secs']:.1f} s" in text and len(overhead["warm_secs"]["tune"]) == 7
+
+
+def test_the_method_tells_how_far_the_fit_is_off_today() -> None:
+    """By today's cost model, on the readings that are committed."""
+    names = {"dense-1531-419": "dense layer of 1531 × 419"}
+    text = (DOCS / "method.md").read_text()
+    paths = sorted((RESULTS / SHARED).glob("readings-*.json"))
+    assert len(paths) == 6
+    for path in paths:
+        data = json.loads(path.read_text())
+        found, name = readings.judged(data), path.stem.removeprefix("readings-")
+        [row] = [
+            line
+            for line in text.splitlines()
+            if line.startswith(f"| {names.get(name, name)} | ") and " % |" in line
+        ]
+        cells = [float(cell.removesuffix("%")) for cell in row.replace(" ", "").split("|")[2:-1]]
+        gap, worst, loses, loses_worst = (
+            100 * found[key] for key in ("gap_mean", "gap_worst", "choice_loses", "choice_loses_worst")
+        )
+        assert cells == pytest.approx([gap, worst, loses, loses_worst], abs=0.51), name
+        assert cells[::2] == pytest.approx([gap, loses], abs=0.051), name
+        assert "dirty" in data["commit"] and "a tree with uncommitted changes, and the terms" in told(
+            "docs/method.md"
+        )
+
+
+def test_the_method_tells_the_gain_of_each_axis() -> None:
+    rows, text = record(EARLIER, "axes")["rows"], (DOCS / "method.md").read_text()
+    lines = [line for line in text.splitlines() if re.fullmatch(r"\|.*\d \|.*\d\.\d\d × \|", line)]
+    written = [(line.split("|")[2].strip(), line.split("|")[4].strip()) for line in lines]
+    assert [(row["workload"], f"{row['gain']:.2f} ×") for row in rows] == written
+
+
+def test_models_have_the_figures_of_their_records() -> None:
+    page = (DOCS / "models.md").read_text()
+    kinds = {
+        "model-llama-small": "Llama-like",
+        "model-lstm-full": "LSTM",
+        "model-resnet-small": "ResNet-like",
+    }
+    for name, begin in kinds.items():
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {begin}") and line[-3].isdigit()]
+        ratios = sorted(one["ratio"] for one in record(OLD_EPYC, name)["rows"])
+        assert sorted(map(float, row.split("|")[3].split(","))) == pytest.approx(ratios, abs=0.0051), name
+    calls = record(OLD_EPYC, "model-llama-small")["rows"]
+    host = [one["host_secs"] / one["secs"]["dietcode"] for one in calls]
+    assert f"the host takes {100 * min(host):.0f} to {max(host):.0%} of a call" in told("docs/models.md")
+    bert = [f"{one['ratio']:.2f}" for one in record(OLD_EPYC, "model-bert-full")["rows"]]
+    [said] = re.findall(r"weaker baseline than that of the table: ([\d., and]+) ×", told("docs/models.md"))
+    assert sorted(re.findall(r"\d\.\d\d", said)) == sorted(bert)
+
+
+def test_programs_have_the_figures_of_their_records() -> None:
+    text, rows = told("docs/programs.md"), record(EPYC, "programs")["rows"]
+    assert not any(row["disturbed"] for row in rows)
+    of = {(row["program"], row["hidden"], row["batch"]): row for row in rows}
+    over = {key: row["dynet_ms"] / row["dietcode_ms"] for key, row in of.items() if row.get("dynet_ms")}
+    assert f"Over DyNet: {geomean(over.values()):.1f} × in geometric mean, {min(over.values()):.1f} ×" in text
+    assert min(over, key=lambda key: over[key]) == ("drnn", 256, 8)
+    eager = {key: row["eager_ms"] / row["dietcode_ms"] for key, row in of.items() if key[2] == 64}
+    slow = [eager.pop(key) for key in (("early_exit", 256, 64), ("early_exit", 512, 64), ("mv_rnn", 128, 64))]
+    first, second, third = (f"{one:.1f}" for one in slow)
+    assert f"at 64: {min(eager.values()):.1f} × and more, but {first} and {second} × for early exit" in text
+    assert f"{third} × for the MV-RNN of 128" in text
+    trees = [of["tree_lstm", 256, batch] for batch in (8, 64)]
+    beside = [row["dietcode_ms"] / row["recursion_ms"] for row in trees]
+    assert f"Trees take {beside[0]:.2f} (8) and {beside[1]:.2f} (64) × the time of the recursion" in text
+    other = record(XEON, "programs")["rows"]
+    over_other = [row["dynet_ms"] / row["dietcode_ms"] for row in other if row.get("dynet_ms")]
+    assert f"in this order: {geomean(over_other):.1f} and {min(over_other):.1f} ×" in text
+
+
+def test_recursions_have_the_figures_of_the_xeons_record() -> None:
+    text, rows = told("docs/recursion.md"), record(XEON, "recursion")["rows"]
+    for hidden, said in (
+        (256, "{} × over DyNet and {} × over PyTorch in geometric mean"),
+        (512, "of 512 {} and {}"),
+    ):
+        some = [
+            row
+            for row in rows
+            if row["hidden"] == hidden and row["model"] in {"tree-fc", "tree-lstm", "tree-gru"}
+        ]
+        by = [
+            [recursion_page._best(row, word) / row["secs"]["dietcode"] for row in some]
+            for word in ("dynet", "by level")
+        ]
+        assert said.format(*(f"{geomean(one):.1f}" for one in by)) + ", at worst" in text
+        assert f"at worst {min(by[0]):.1f} and {min(by[1]):.1f}" in text
+    steps = [row for row in rows if row["model"] == "lstm"]
+    ratios = [f"{recursion_page._best(row, 'by level') / row['secs']['dietcode']:.2f}" for row in steps]
+    assert f"over `torch.nn.LSTM`: {ratios[0]}, {ratios[1]} and {ratios[2]} at batch 1, 10 and 64" in text
+
+
+@pytest.mark.parametrize(
+    "page", sorted({ROOT / "README.md", *DOCS.rglob("*.md")}), ids=lambda path: path.stem
+)
+def test_a_page_that_leans_on_a_changed_tree_says_so(page: Path) -> None:
+    """Whoever names a record, or a commit, of a tree with uncommitted changes names that, too."""
+    text = page.read_text()
+    named = set(re.findall(r"benchmarks/results/([\w/-]+\.json)", text))
+    dirty = {name for name in named if '-dirty"' in (RESULTS / name).read_text()}
+    marked = "uncommitted changes" in text or "-dirty" in text
+    assert marked or not dirty, f"{page.name} shows {', '.join(sorted(dirty))}"
+    assert "uncommitted changes" in text or not re.search(r"\b[0-9a-f]{7,8}-dirty", text), page.name
