@@ -160,10 +160,10 @@ def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
         _check_library(library)
     replaced, made = [], dict[torch.nn.Linear, Linear]()
     for name, linear in list(_linears(model)):
-        library = next((library for library in libraries if _fits(linear, library)), None)
-        if library is not None:
+        fitting = next((library for library in libraries if _fits(linear, library)), None)
+        if fitting is not None:
             parent, _, last = name.rpartition(".")
-            made[linear] = made.get(linear) or Linear.from_torch(linear, library)
+            made[linear] = made.get(linear) or Linear.from_torch(linear, fitting)
             setattr(model.get_submodule(parent), last, made[linear])
             replaced.append(name)
     return replaced

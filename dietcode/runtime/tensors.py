@@ -198,7 +198,7 @@ def note_written(tensors: Iterable[Any]) -> None:
 
     A gradient that was recorded with the values of before is refused then, not computed from those that come.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     for tensor in tensors if torch is not None else ():
         if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
