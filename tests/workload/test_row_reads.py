@@ -41,7 +41,7 @@ def test_columns_are_those_after_what_slices_take_apart() -> None:
             {"a": {"slice": ["P"], "axis": "g", "at": 0}, "Y": {"mul": ["a", "X"]}},
             {"P": "mng"},
             f"{GRAPH}.a.axis",
-            "given g of mng; allowed: an index before n",
+            "given g of mng; allowed: an index before mn",
         ),
         (
             {"E": {"exp": ["P"]}, "a": {"slice": ["E"], "axis": "g", "at": 0}},
