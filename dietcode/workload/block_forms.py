@@ -277,9 +277,9 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             own_columns[name] = _columns_of(graph, name, node, gates) - gates
     first = next(iter(own_columns))
     inside, columns = set(indices[first]) - gates, own_columns[first]
-    for name, own in own_columns.items():
-        if own != columns or set(indices[name]) - gates != inside:
-            given = f"given {indices[name]}, columns {''.join(sorted(own))}"
+    for name, found in own_columns.items():
+        if found != columns or set(indices[name]) - gates != inside:
+            given = f"given {indices[name]}, columns {''.join(sorted(found))}"
             allowed = f"the rows and columns of {first}, {indices[first]}; others in a block of their own"
             raise SpecError(field_path((*GRAPH, name, "dims")), f"{given}; allowed: {allowed}")
     # A number for each row may be the first output, or the only one.
