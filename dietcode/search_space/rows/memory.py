@@ -73,12 +73,12 @@ class RowMemory:
             found = tirx.Cast("int64", load(positions, [self.begin(read.positions, row)], 1))
             last = as_int64(self.extents[first]) - 1
             width = as_int64(self.problem.product(tuple(rest), self.extents))
-            offset = tirx.max(tirx.min(found, last), i64(0)) * width
+            begin = tirx.max(tirx.min(found, last), i64(0)) * width
             for number, index in enumerate(rest):
                 if index in self.problem.rows:
                     inner = as_int64(self.problem.product(tuple(rest[number + 1 :]), self.extents))
-                    offset = offset + self.position((index,), row) * inner
-            return offset
+                    begin = begin + self.position((index,), row) * inner
+            return begin
         if read.at or read.taps or read.reorders:
             return self._begin_under(read, row)
         own = self.problem.indices[read.tensor]
