@@ -171,18 +171,21 @@ def _axes(node: BlockNode, whole: str) -> list[int]:
     return [whole.index(index) for index in node.attribute("axis")]
 
 
+def _count_along(torch: Any, x: Any, axis: int) -> Any:
+    """Return positions along an axis, with extent 1 along the others."""
+    return torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
+
+
 def _softmax(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
-    z = operands[0]
+    z, axes = operands[0], _axes(node, whole)
     if node.attribute("scale") != 1.0:
         z = z * node.attribute("scale")
     if len(operands) > 1:
         z = z + operands[1]
     if node.attribute("causal"):
         query = whole.index(node.attribute("causal"))
-        num_queries, num_keys = z.shape[query], z.shape[-1]
-        positions = torch.arange(num_queries).reshape([-1] + [1] * (len(whole) - 1 - query))
-        z = z.masked_fill(torch.arange(num_keys) > positions + (num_keys - num_queries), float("-inf"))
-    axes = _axes(node, whole)
+        last = _count_along(torch, z, query) + (z.shape[axes[0]] - z.shape[query])
+        z = z.masked_fill(_count_along(torch, z, axes[0]) > last, float("-inf"))
     return torch.softmax(z.flatten(axes[0], axes[-1]), axes[0]).reshape(z.shape)
 
 
@@ -219,8 +222,7 @@ def _normed(
 
 def _hide(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
     (axis,), x = _axes(node, whole), operands[0]
-    positions = torch.arange(x.shape[axis]).reshape([-1] + [1] * (x.ndim - 1 - axis))
-    return x.masked_fill(positions >= operands[1], float("-inf"))
+    return x.masked_fill(_count_along(torch, x, axis) >= operands[1], float("-inf"))
 
 
 _ALONG_ROW: dict[str, Callable[..., Any]] = {

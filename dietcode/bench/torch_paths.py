@@ -36,6 +36,8 @@ def _block_paths(operator: Operator) -> dict[str, Binder]:
 
 
 def _attention_paths(operator: Operator) -> dict[str, Binder]:
+    if operator.problem.plan.functions:  # of the scores, which PyTorch's function has not
+        return _block_paths(operator)
     form = _Attention(operator)
     return {EAGER + SDPA: _binder(form, compiled=False), COMPILED + SDPA: _binder(form, compiled=True)}
 

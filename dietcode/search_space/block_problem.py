@@ -167,21 +167,32 @@ class BlockProblem(ABC):
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
         """Return random values for an input, of the size of those of models; positions are in the tables.
 
-        Those that rows are written at are each another one, outside of a table that has too few. Lengths are
-        nearly whole, so that a call takes about as long for all of them.
+        Those that rows are written at are each another one, outside of a table that has too few. Of a table
+        that rows are gathered from as well they are in the second half, and those are in the first one: a
+        call must not write what it reads. Lengths are nearly whole, so that a call takes about as long for
+        all of them.
         """
         shape = [int(extent) for extent in self.shape(tensor, extents)]
         if tensor in self.targets:
-            count, num_rows = math.prod(shape), int(extents[self.indices[self.targets[tensor]][0]])
-            return rng.permutation(max(count, num_rows))[:count].reshape(shape).astype(np.int32)
+            table, count = self.targets[tensor], math.prod(shape)
+            num_rows = int(extents[self.indices[table][0]])
+            is_gathered = any(table in own for own in self.tables.values())
+            first = self._num_read(table, extents) if is_gathered else 0
+            found = first + rng.permutation(max(count, num_rows - first))[:count]
+            return found.reshape(shape).astype(np.int32)
         if tensor in self.tables:
-            least = min(int(extents[self.indices[table][0]]) for table in self.tables[tensor])
+            least = min(self._num_read(table, extents) for table in self.tables[tensor])
             return rng.integers(0, least, shape, dtype=np.int32)
         if tensor in self.lengths:
             extent = int(extents[self.lengths[tensor]])
             return rng.integers(extent - extent // 8, extent + 1, shape, dtype=np.int32)
         values = rng.standard_normal(shape, dtype=np.float32)
         return np.abs(values) + np.float32(_LEAST) if tensor in self.above_zero else values
+
+    def _num_read(self, table: str, extents: Mapping[str, Any]) -> int:
+        """Return how many rows of a table `draw` reads, the first ones: half of one that is written to."""
+        num_rows = int(extents[self.indices[table][0]])
+        return (num_rows + 1) // 2 if table in self.targets.values() else num_rows
 
     @cached_property
     def above_zero(self) -> frozenset[str]:

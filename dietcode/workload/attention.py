@@ -1,7 +1,8 @@
 """A block of two products with a softmax between them: which tensor and which index is what.
 
     S: {einsum: [Q, K], dims: bhqk}
-    H: {hide: [S, lengths], axis: k}              # may be left out
+    F: {add: [S, far]}                            # functions of the scores, as many as there are
+    H: {hide: [F, lengths], axis: k}              # may be left out
     P: {softmax: [H, mask], axis: k, scale: 0.125, causal: q}
     O: {einsum: [P, V], dims: bhqd}
 
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dietcode.errors import SpecError
+from dietcode.workload.operators import OPERATORS
 from dietcode.workload.text import clip, field_path
 
 if TYPE_CHECKING:  # needs pydantic
@@ -29,12 +31,18 @@ _GRAPH = ("op", "block", "graph")
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """``O[g, r, e] = Σ_k softmax_k(scale · Σ_d Q[g, r, d] · K[g, k, d] + mask) · V[g, k, e]``.
+    """``O[g, r, e] = Σ_k softmax_k(scale · f(Σ_d Q[g, r, d] · K[g, k, d]) + mask) · V[g, k, e]``.
 
     Attributes
     ----------
     query, key, value : str
         Tensors.
+    product, scores : str
+        The product of queries and keys, and what the softmax is of: that, or the last of `functions`.
+    functions : tuple of str
+        Nodes between the two, each after its operands.
+    reads : tuple of str
+        Tensors that these read.
     mask : str or None
         Tensor that is added to the scores.
     lengths : str or None
@@ -54,6 +62,10 @@ class AttentionPlan:
     query: str
     key: str
     value: str
+    product: str
+    scores: str
+    functions: tuple[str, ...]
+    reads: tuple[str, ...]
     mask: str | None
     lengths: str | None
     groups: str
@@ -98,22 +110,27 @@ def plan_attention(
     scores, hiding = str(softmax.operands[0]), tuple[str, ...]()
     if scores in nodes and nodes[scores].operator == "hide":
         scores, hiding = str(nodes[scores].operands[0]), (scores,)
-    if scores not in nodes or nodes[scores].operator != "einsum":
+    products = [name for name, node in nodes.items() if node.operator == "einsum" and name != result]
+    for name in products:
+        _check_tensors(name, nodes, "")
+    if len(products) != 1 or scores not in nodes:
         problem = f"given {clip(scores)}; allowed beside a product with the result: an einsum of Q and K"
         raise SpecError(field_path((*_GRAPH, weights, "softmax", 0)), problem)
-    for name, node in nodes.items():
-        if name not in (scores, *hiding, weights, result):
-            allowed = f"{scores}, {weights} and {result} alone, in a block with a product of a softmax"
-            raise SpecError(field_path((*_GRAPH, name)), f"given {node.operator}; allowed: {allowed}")
+    (product,) = products
+    functions = tuple(name for name in nodes if name not in (product, *hiding, weights, result))
+    for name in functions:
+        _check_function(name, nodes, (product, *functions))
     if outputs != (result,):
         raise SpecError("op.block.outputs", f"given {clip(outputs)}; allowed: {result} alone")
-    chain = (scores, *hiding, weights, result)
-    for name, before in zip(chain, ("", *chain), strict=False):
-        for number, operand in enumerate(nodes[name].operands):
-            if operand in nodes and operand != before:
-                path = field_path((*_GRAPH, name, nodes[name].operator, number))
-                raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
-    plan = _roles(nodes, indices, (scores, weights, result))
+    own = indices[product]
+    if indices[scores] != own:
+        given = f"given {clip(scores)}, with the indices {indices[scores]}"
+        problem = f"{given}; allowed: {own}, as {product} has"
+        raise SpecError(field_path((*_GRAPH, weights, "softmax", 0)), problem)
+    inner = dict.fromkeys(hiding, scores) | {weights: (*hiding, scores)[0], result: weights}
+    for name, one in inner.items():
+        _check_tensors(name, nodes, one)
+    plan = _roles(nodes, indices, (product, scores, weights, result), functions)
     for name in hiding:
         own = indices[str(plan.lengths)]
         if nodes[name].attribute("axis") != plan.keys or not set(own) <= set(plan.groups):
@@ -123,16 +140,42 @@ def plan_attention(
     return plan
 
 
+def _check_tensors(name: str, nodes: Mapping[str, BlockNode], inner: str) -> None:
+    """Refuse operands that are no tensors, but for the node `inner`, once."""
+    operands = nodes[name].operands
+    for number, operand in enumerate(operands):
+        is_inner = operand == inner and operand not in operands[:number]
+        if not is_inner and not _is_tensor(operand, nodes):
+            path = field_path((*_GRAPH, name, nodes[name].operator, number))
+            raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
+
+
+def _check_function(name: str, nodes: Mapping[str, BlockNode], inner: tuple[str, ...]) -> None:
+    """Refuse what is no function of each score by itself, of tensors and of numbers."""
+    node = nodes[name]
+    if not OPERATORS[node.operator].is_pointwise:
+        allowed = "functions of the scores, before the softmax, in a block with a product of one"
+        raise SpecError(field_path((*_GRAPH, name)), f"given {node.operator}; allowed: {allowed}")
+    for number, operand in enumerate(node.operands):
+        if operand in nodes and operand not in inner:
+            path = field_path((*_GRAPH, name, node.operator, number))
+            problem = f"given {clip(operand)}; allowed: scores, tensors or numbers; what follows attention is"
+            raise SpecError(path, f"{problem} a block of its own")
+
+
 def _roles(
-    nodes: Mapping[str, BlockNode], indices: Mapping[str, str], names: tuple[str, str, str]
+    nodes: Mapping[str, BlockNode],
+    indices: Mapping[str, str],
+    names: tuple[str, str, str, str],
+    functions: tuple[str, ...],
 ) -> AttentionPlan:
-    scores, weights, result = names
+    product, scores, weights, result = names
     softmax = nodes[weights]
-    keys, own = str(softmax.attribute("axis")), indices[scores]
+    keys, own = str(softmax.attribute("axis")), indices[product]
     if len(keys) != 1:
         path = field_path((*_GRAPH, weights, "axis"))
         raise SpecError(path, f"given {clip(keys)}; allowed between two products: one index")
-    first, second = (str(operand) for operand in nodes[scores].operands)
+    first, second = (str(operand) for operand in nodes[product].operands)
     query, key = (second, first) if keys in indices[first] else (first, second)
     value = str(next(operand for operand in nodes[result].operands if operand != weights))
     mask = str(softmax.operands[1]) if len(softmax.operands) > 1 else None
@@ -144,6 +187,10 @@ def _roles(
         query=query,
         key=key,
         value=value,
+        product=product,
+        scores=scores,
+        functions=functions,
+        reads=tuple(dict.fromkeys(o for n in functions for o in nodes[n].operands if _is_tensor(o, nodes))),
         mask=mask,
         lengths=str(hiding[0].operands[1]) if hiding else None,
         groups=groups,
@@ -164,12 +211,16 @@ def _roles(
             raise SpecError(path, f"{given}; allowed: {allowed}")
     if {depth, width} & set(own):
         problem = f"given {clip(own)}; allowed: indices of Q and K but the last one of each"
-        raise SpecError(field_path((*_GRAPH, scores, "dims")), problem)
+        raise SpecError(field_path((*_GRAPH, product, "dims")), problem)
     if plan.causal is not None and plan.causal not in rows:
         allowed = f"an index of the queries alone: {', '.join(rows)}"
         path = field_path((*_GRAPH, weights, "causal"))
         raise SpecError(path, f"given {clip(plan.causal)}; allowed: {allowed}")
     return plan
+
+
+def _is_tensor(operand: str | float, nodes: Mapping[str, BlockNode]) -> TypeGuard[str]:
+    return isinstance(operand, str) and operand not in nodes
 
 
 def num_scores(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:
@@ -195,4 +246,4 @@ def num_scores(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:
 def attention_flops(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:
     """Return the operations of all scores that are not hidden, as floats; arguments as of `num_scores`."""
     heads = 2.0 * extents[plan.depth] + 2.0 * extents[plan.width]
-    return num_scores(plan, extents) * (heads + SOFTMAX_FLOPS)
+    return num_scores(plan, extents) * (heads + SOFTMAX_FLOPS + len(plan.functions))

@@ -74,7 +74,7 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
     """Return the row and the column indices of a graph without products."""
     nodes, indices = graph.nodes, graph.indices
     transposed = [indices[name] for name in _operands_of(graph, ("transpose",))]
-    elsewhere = _tables(graph) | _operands_of(graph, (*POOLINGS, "transpose"))
+    elsewhere = _tables(graph) | _operands_of(graph, (*POOLINGS, "transpose", "slice"))
     _check_rotated_values(graph)
     names = [name for name in (*graph.tensors, *nodes) if name not in elsewhere]
     whole = max((indices[name] for name in names), key=len)
@@ -87,13 +87,15 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
             path = field_path((*GRAPH, name, "axis"))
             raise SpecError(path, f"given {clip(axis)}; allowed: {columns}, as other nodes have it")
     for name, node in nodes.items():
-        if node.operator in ("slice", "relabel"):
+        if node.operator == "relabel":
             problem = f"given {node.operator}; allowed: only in a block with a product"
             raise SpecError(field_path((*GRAPH, name)), problem)
     if columns is None:
         slid = {one.output for n in nodes if nodes[n].operator in POOLINGS for one in graph.pool_axes(n)}
         most = next((at for at, index in enumerate(reversed(whole)) if index in slid), len(whole))
-        columns = _common_end(whole, [indices[name] for name in names], most, transposed)
+        sliced = [indices[str(n.operands[0])] for n in nodes.values() if n.operator == "slice"]
+        anywhere = transposed + [own for own in sliced if whole[-1:] in own]
+        columns = _common_end(whole, [indices[name] for name in names], most, anywhere)
     rows = whole.replace(columns, "")
     for name in names:
         own = indices[name]
@@ -106,10 +108,33 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
         if own not in (rows, whole) or not own:
             allowed = " or ".join(grid for grid in (whole, rows) if grid)
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
-    if not whole.endswith(columns):
+    _check_sliced(graph, columns + inner_rows([indices[name] for name in names], columns))
+    if whole.endswith(columns):
+        _check_gathered(graph, columns)
+    else:
         _check_across(graph, whole, columns)
     _check_transposed(graph, rows, columns, bool(axes))
     return rows, columns
+
+
+def _check_gathered(graph: GraphParts, columns: str) -> None:
+    """Refuse positions that differ along the columns, where vectors lie along these."""
+    for name, node in graph.nodes.items():
+        if node.operator == "gather" and set(graph.indices[str(node.operands[1])]) & set(columns):
+            given = f"given {node.operands[1]} of {graph.indices[str(node.operands[1])]}"
+            problem = f"{given}; allowed: positions without {columns}, the columns"
+            raise SpecError(field_path((*GRAPH, name, "gather", 1)), problem)
+
+
+def _check_sliced(graph: GraphParts, inner: str) -> None:
+    """Refuse slices of tensors whose vectors would not lie next to each other."""
+    for name, node in graph.nodes.items():
+        if node.operator == "slice":
+            axis, own = node.attribute("axis"), graph.indices[str(node.operands[0])]
+            before = own.partition(axis)[0]
+            if set(before) & set(inner):
+                problem = f"given {axis} of {own}; allowed: an index before {inner}, the columns"
+                raise SpecError(field_path((*GRAPH, name, "axis")), problem)
 
 
 def _check_rotated_values(graph: GraphParts) -> None:
@@ -250,16 +275,18 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     for name, node in nodes.items():
         if OPERATORS[node.operator].is_product:
             own_columns[name] = _columns_of(graph, name, node, gates) - gates
-    products = list(own_columns)
-    inside = {index for name in products for index in indices[name]} - gates
-    columns = set.union(*own_columns.values())
-    whole = indices[graph.outputs[0]]
-    rows, end = "".join(k for k in whole if k not in columns), "".join(k for k in whole if k in columns)
-    for name in products:
-        if own_columns[name] != columns or set(indices[name]) - gates != inside:
-            given = f"given {indices[name]}, columns {''.join(sorted(own_columns[name]))}"
-            allowed = f"the rows and columns of {products[0]}, {indices[products[0]]}"
+    first = next(iter(own_columns))
+    inside, columns = set(indices[first]) - gates, own_columns[first]
+    for name, found in own_columns.items():
+        if found != columns or set(indices[name]) - gates != inside:
+            given = f"given {indices[name]}, columns {''.join(sorted(found))}"
+            allowed = f"the rows and columns of {first}, {indices[first]}; others in a block of their own"
             raise SpecError(field_path((*GRAPH, name, "dims")), f"{given}; allowed: {allowed}")
+    # A number for each row may be the first output, or the only one.
+    longest = max((indices[output] for output in graph.outputs), key=len)
+    order = longest if columns & set(longest) else longest + indices[first]
+    rows = "".join(k for k in longest if k not in columns | gates)
+    end = "".join(k for k in order if k in columns)
     reduced = after_reductions(nodes)
     _check_reductions(graph, reduced, rows, end)
     for output in graph.outputs:
@@ -280,7 +307,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
         own = "".join(index for index in indices[name] if index not in gates)
         fits = indices[name].endswith(end) or not set(own) & columns
         elsewhere = operands | tables
-        if name not in elsewhere and name not in products and not (fits and set(own) <= inside):
+        if name not in elsewhere and name not in own_columns and not (fits and set(own) <= inside):
             allowed = f"some of {rows}, then {end} or none of it"
             raise SpecError(graph.path(name), f"given {clip(indices[name])}; allowed: {allowed}")
     return rows, end

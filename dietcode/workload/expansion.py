@@ -242,6 +242,7 @@ def _rmsnorm(writer: _Writer, node: BlockNode) -> None:
 
 _WRITTEN_OUT = {
     "gather": _copy,
+    "slice": _copy,
     "transpose": _copy,
     "hide": _hide,
     "rotate": _rotate,

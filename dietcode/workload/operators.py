@@ -119,6 +119,8 @@ class BlockOperator:
         Whether an element of its result depends on others of its row.
     is_product : bool
         Whether it is a product, summed over the indices that its attribute `dims` leaves out.
+    is_pointwise : bool
+        Whether an element of its result depends on the same element of each operand alone.
     """
 
     operands: tuple[str, ...]
@@ -128,6 +130,7 @@ class BlockOperator:
     reduces: bool = False
     along_row: bool = False
     is_product: bool = False
+    is_pointwise: bool = False
 
     def allowed_operands(self) -> str:
         """Return how many operands there may be, and what they are."""
@@ -137,8 +140,8 @@ class BlockOperator:
 
 
 _AXIS = {"axis": Attribute(_indices, REQUIRED)}
-_ONE = BlockOperator(("x",))
-_TWO = BlockOperator(("a", "b"))
+_ONE = BlockOperator(("x",), is_pointwise=True)
+_TWO = BlockOperator(("a", "b"), is_pointwise=True)
 _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
 
 _POOL = {
@@ -176,9 +179,12 @@ OPERATORS: dict[str, BlockOperator] = {
     "minimum": _TWO,
     "less": _TWO,
     "less_equal": _TWO,
-    "where": BlockOperator(("condition", "a", "b")),
+    "where": BlockOperator(("condition", "a", "b"), is_pointwise=True),
     "clip": BlockOperator(
-        ("x",), {"low": Attribute(_number), "high": Attribute(_number)}, needs_attribute=True
+        ("x",),
+        {"low": Attribute(_number), "high": Attribute(_number)},
+        needs_attribute=True,
+        is_pointwise=True,
     ),
     "neg": _ONE,
     "abs": _ONE,
@@ -196,7 +202,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "sigmoid": _ONE,
     "relu": _ONE,
     "silu": _ONE,
-    "gelu": BlockOperator(("x",), {"form": Attribute(_form_of_gelu, "erf")}),
+    "gelu": BlockOperator(("x",), {"form": Attribute(_form_of_gelu, "erf")}, is_pointwise=True),
     "sum": _REDUCTION,
     "mean": _REDUCTION,
     "max": _REDUCTION,

@@ -26,7 +26,8 @@ MAX_ELEMENTS = 2**34
 MAX_FLOPS = 2**53  # counted exactly as floats
 _NUM_OPERANDS = 2
 MAX_TENSORS = 32  # of a block
-RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a call, and of a joint instance
+RESERVED = frozenset({"out", "num_threads", "self"})  # keywords of a call
+_RESERVED_OF_VARIABLES = frozenset({"weight"})  # of a joint instance
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -78,13 +79,16 @@ def _check_names(spec: SpecFields) -> None:
         raise SpecError("shape_vars", f"{given}; allowed: 1 to {MAX_VARIABLES}")
     named = [(f"op.epilogue.{i}", step.tensor) for i, step in enumerate(spec.op.epilogue) if step.tensor]
     taken: dict[str, str] = dict.fromkeys(RESERVED, "a reserved word")
-    taken["bias"] = "reserved for the epilogue"
+    if spec.op.block is None:
+        taken["bias"] = "reserved for the epilogue"
     for path, name in _user_names(spec):
         _check_identifier(path, name)
+        if name in _RESERVED_OF_VARIABLES and path.startswith("shape_vars."):
+            taken[name] = "a reserved word of instances"
         if name in taken:
             raise SpecError(path, f"given the name {name!r}, {taken[name]}; allowed: another name")
         taken[name] = f"already used by {path}"
-    del taken["bias"]
+    taken.pop("bias", None)
     for path, name in named:
         _check_identifier(path, name)
         if name in taken:

@@ -15,7 +15,8 @@ from dietcode.search_space.cpu.attention.space import allows
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.workload.parse import spec_from_data
 
-# Indices of Q, K, V, the mask or None, the scores and the result; attributes of the softmax; fixed extents.
+# Indices of Q, K, V, the mask or None, the scores and the result; attributes of the softmax, `lengths` of
+# keys, `functions` of scores S, the last one F, with the indices of tensors that they read; fixed extents.
 Case = tuple[tuple[str, str, str, str | None, str, str], dict[str, Any], dict[str, int]]
 ATTENTIONS: dict[str, Case] = {
     "plain": (("bhqd", "bhkd", "bhkd", None, "bhqk", "bhqd"), {"scale": 0.125}, {"d": 64}),
@@ -31,6 +32,33 @@ ATTENTIONS: dict[str, Case] = {
         {"causal": "q"},
         {"d": 24, "e": 72, "r": 3},
     ),
+    "capped": (  # as in Gemma 2, with positions and a mask of sentences beside it
+        ("bhqd", "bkhd", "bkhd", "bk", "bhqk", "bqhd"),
+        {
+            "causal": "q",
+            "functions": (
+                {
+                    "a": {"mul": ["S", 0.25]},
+                    "t": {"tanh": "a"},
+                    "c": {"mul": ["t", 3]},
+                    "far": {"neg": "steps"},
+                    "F": {"sub": ["c", "far"]},
+                },
+                {"steps": "hqk"},
+            ),
+        },
+        {"d": 19},
+    ),
+    "filled": (  # scores with other indices after the keys, and a mask that is no sum
+        ("bhqd", "hbkd", "bkhd", "kq", "bkhq", "bhqd"),
+        {"scale": 0.4, "causal": "q", "functions": ({"F": {"where": ["seen", "S", -1e9]}}, {"seen": "bk"})},
+        {"d": 7},
+    ),
+    "filled-lengths": (
+        ("bqd", "bkd", "bke", None, "bqk", "bqe"),
+        {"lengths": "b", "functions": ({"F": {"mul": ["S", "steep"]}}, {"steep": "bq"})},
+        {"d": 5, "e": 4},
+    ),
     "one-head": (("qd", "kd", "ke", "q", "qk", "qe"), {"scale": 0.5}, {"d": 17, "e": 3}),
 }
 
@@ -43,12 +71,15 @@ def attention_data(name: str) -> dict[str, Any]:
     (q, k, v, mask, scores, output), attributes, fixed = ATTENTIONS[name]
     attributes = dict(attributes)
     lengths = attributes.pop("lengths", None)
+    functions, reads = attributes.pop("functions", ({}, {}))
     operands = {"Q": q, "K": k, "V": v} | ({} if mask is None else {"mask": mask})
-    operands |= {} if lengths is None else {"lengths": lengths}
-    read = ["S" if lengths is None else "H", "mask"][: 1 if mask is None else 2]
+    operands |= reads | ({} if lengths is None else {"lengths": lengths})
+    found = "F" if functions else "S"
+    read = [found if lengths is None else "H", "mask"][: 1 if mask is None else 2]
     graph: dict[str, Any] = {
         "S": {"einsum": ["Q", "K"], "dims": scores},
-        **({} if lengths is None else {"H": {"hide": ["S", "lengths"], "axis": "k"}}),
+        **functions,
+        **({} if lengths is None else {"H": {"hide": [found, "lengths"], "axis": "k"}}),
         "P": {"softmax": read, "axis": "k", **attributes},
         "O": {"einsum": ["P", "V"], "dims": output},
     }

@@ -71,6 +71,20 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[st
         "WV",
         {"n": 51, "k": 37},
     ),
+    "lines-of-tables": (  # rows that are gathered have an index of the block's rows, and may lack its columns
+        {
+            "x": {"gather": ["lines", "left"]},
+            "P": {"einsum": ["x", "W"], "dims": "bmn"},
+            "shift": {"gather": ["shifts", "left"]},
+            "S": {"add": ["P", "shift"]},
+            "own": {"gather": ["biases", "left"]},
+            "Y": {"mul": ["S", "own"]},
+        },
+        ["Y"],
+        {"lines": "tmk", "W": "nk", "shifts": "tm", "biases": "tmn", "left": "b"},
+        "W",
+        {"n": 21, "k": 13},
+    ),
     "not-constant": (
         {
             "A": {"einsum": ["X", "W"], "dims": "mn"},

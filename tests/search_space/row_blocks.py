@@ -310,6 +310,42 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         ],
         {"X": "mn", "Z": "mn"},
     ),
+    "apart": (  # halves of a layer's result, one weight of several, and a number for each row
+        {
+            "a": {"slice": "X", "axis": "g", "at": 1},
+            "b": {"slice": "X", "axis": "g", "at": 0},
+            "w": {"slice": "W", "axis": "g", "at": 1},
+            "e": {"slice": "E", "axis": "g", "at": 0},
+            "N": {"rmsnorm": ["a", "w"], "axis": "n"},
+            "S": {"silu": "b"},
+            "T": {"mul": ["N", "S"]},
+            "Y": {"add": ["T", "e"]},
+        },
+        ["Y"],
+        {"X": "mgn", "W": "gn", "E": "mg"},
+    ),
+    "apart-across": (  # half of the channels of images, and a weight of a part of the columns
+        {
+            "a": {"slice": "X", "axis": "g", "at": 1},
+            "w": {"slice": "W", "axis": "g", "at": 0},
+            "Y": {"layernorm": ["a", "w"], "axis": "cd"},
+        },
+        ["Y"],
+        {"X": "bgcdh", "W": "gc"},
+    ),
+    "labels": (  # rows of tables without columns, with a part of them, and with an index of the rows
+        {
+            "shift": {"gather": ["shifts", "at"]},
+            "scale": {"gather": ["scales", "at"]},
+            "line": {"gather": ["lines", "at"]},
+            "A": {"add": ["X", "shift"]},
+            "B": {"mul": ["A", "scale"]},
+            "C": {"sub": ["B", "line"]},
+            "Y": {"softmax": "C", "axis": "uv"},
+        },
+        ["Y", "C"],
+        {"X": "bmuv", "shifts": "tm", "scales": "tu", "lines": "tmuv", "at": "b"},
+    ),
     "narrow-rotary": (  # a row lies in one vector of any unit
         {"R": {"rotate": "X", "axis": "d", "by": 4, "negate": True}, "Y": {"add": ["X", "R"]}},
         ["Y"],
@@ -329,6 +365,9 @@ FIXED = {
     "groups-of-channels": {"g": 3},
     "part-rotary": {"d": 44},
     "normed-rotary": {"d": 44},
+    "apart": {"g": 2},
+    "labels": {"u": 3},
+    "apart-across": {"g": 2},
     "shifted": {"n": 37},
     "shifted-norm": {"n": 80},
 }

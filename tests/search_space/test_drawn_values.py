@@ -43,6 +43,28 @@ def test_what_roots_are_taken_of_is_above_zero(graph: Any, wanted: set[str]) -> 
     assert np.isfinite(right).all()
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 9, 64])
+def test_rows_that_are_written_are_not_those_that_are_read(num_rows: int) -> None:
+    dims = {"S": "tn", "at": "m", "to": "m"}
+    block = {
+        "version": 1,
+        "graph": {"old": {"gather": ["S", "at"]}, "new": {"tanh": "old"}},
+        "outputs": [{"new": {"into": "S", "at": "to"}}],
+    }
+    data = {
+        "name": "states",
+        "op": {"block": block},
+        "tensors": {n: {"dims": d, "dtype": "int32" if d == "m" else "float32"} for n, d in dims.items()},
+        "shape_vars": {"M": {"min": 1, "max": 9}, "T": {"min": 1, "max": 64}},
+        "dims": {"m": "M", "n": 24, "t": "T"},
+    }
+    problem, rng = RowProblem.of_spec(spec_from_data(data)), np.random.default_rng(0)
+    extents = EXTENTS | {"t": num_rows}
+    read, written = (set(problem.draw(name, extents, rng).tolist()) for name in ("at", "to"))
+    assert len(written) == EXTENTS["m"] and not read & written
+    assert read <= set(range(num_rows)) and (num_rows < 2 or written & set(range(num_rows)))
+
+
 def test_outputs_that_are_no_numbers_are_the_same_ones() -> None:
     problem = problem_of(s={"sub": ["x", "y"]}, o={"sqrt": "s"})
     drawn = {name: problem.draw(name, EXTENTS, np.random.default_rng(k)) for k, name in enumerate("xy")}

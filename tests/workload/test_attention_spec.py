@@ -118,6 +118,57 @@ def test_grid_and_operations() -> None:
     assert largest_sizes(spec).flops == 4 * 2 * 3 * seen * (2 * 16 + 2 * 24 + 5)
 
 
+CAPPED: dict[str, Any] = {
+    "op__block__graph__U": {"tanh": "S"},
+    "op__block__graph__F": {"add": ["U", "far"]},
+    "op__block__graph__P": {"softmax": ["F", "mask"], "axis": "k", "causal": "q"},
+    "tensors__far": {"dims": "gqk", "dtype": "float32"},
+}
+
+
+def test_functions_of_scores() -> None:
+    plan = plan_of(changed(**CAPPED))
+    assert (plan.product, plan.functions, plan.scores, plan.reads) == ("S", ("U", "F"), "F", ("far",))
+    flops = [largest_sizes(spec_from_data(changed(**fields))).flops for fields in ({}, CAPPED)]
+    assert flops[1] / flops[0] == (2 * 16 + 2 * 24 + 7) / (2 * 16 + 2 * 24 + 5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "field", "said"),
+    [
+        (
+            {"U": {"softmax": "S", "axis": "k"}},
+            f"{GRAPH}.U",
+            "given softmax; allowed: functions",
+        ),
+        ({"far": {"relabel": "V", "dims": "bgqk"}}, f"{GRAPH}.far", "given relabel; allowed: functions of"),
+        (
+            {"A": {"einsum": ["X", "W"], "dims": "bgrqd"}, "S": {"einsum": ["A", "K"], "dims": "bgrqk"}},
+            f"{GRAPH}.S.einsum.0",
+            "given 'A'; allowed: a tensor",
+        ),
+        (
+            {"O": {"einsum": ["P", "P"], "dims": "bqgrk"}},
+            f"{GRAPH}.O.einsum.1",
+            "given 'P'; allowed: a tensor",
+        ),
+        ({"P": {"softmax": ["F", 1], "axis": "k"}}, f"{GRAPH}.P.softmax.1", "given 1.0; allowed: a"),
+        ({"P": {"softmax": ["F", "U"], "axis": "k"}}, f"{GRAPH}.P.softmax.1", "given 'U'; allowed: a"),
+    ],
+)
+def test_functions_that_are_refused(nodes: dict[str, Any], field: str, said: str) -> None:
+    data = changed(**CAPPED | {f"op__block__graph__{name}": node for name, node in nodes.items()})
+    graph = data["op"]["block"]["graph"]
+    read = {o for node in graph.values() for o in next(iter(node.values()))}
+    added = {"X": {"dims": "bgrqx", "dtype": "float32"}, "W": {"dims": "dx", "dtype": "float32"}}
+    every = data["tensors"] | added
+    data["tensors"] = {name: tensor for name, tensor in every.items() if name in read - set(graph)}
+    data["dims"] |= {"x": 8} if "X" in read else {}
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data).block  # noqa: B018 - which is worked out here
+    assert caught.value.field == field and said in caught.value.problem, caught.value
+
+
 REFUSALS = [
     ({"tensors__K__constant": True}, "tensors.K.constant", "given true; allowed in attention: false"),
     ({"dims__d": "T"}, "dims.d", "given 'T'; allowed: a number up to 1024"),
@@ -128,8 +179,8 @@ REFUSALS = [
     ({"op__block__outputs": ["O", "P"]}, "op.block.outputs", "allowed: O alone"),
     (
         {"op__block__graph__Y": {"relu": "O"}, "op__block__outputs": ["Y"]},
-        f"{GRAPH}.Y",
-        "given relu; allowed: S, P and O alone",
+        f"{GRAPH}.Y.relu.0",
+        "given 'O'; allowed: scores, tensors or numbers; what follows attention is a block of its own",
     ),
     (
         {"op__block__graph__P": {"softmax": ["S", "mask"], "axis": "k", "causal": "g"}},

@@ -61,6 +61,19 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return data
 
 
+def test_tensors_have_the_names_that_parameters_have() -> None:
+    data = copy.deepcopy(DATA)
+    data["op"]["block"]["graph"]["Y"]["layernorm"] = ["T", "weight", "bias"]
+    del data["tensors"]["gamma"]
+    parameter = {"dims": "n", "dtype": "float32", "constant": True}
+    data["tensors"] |= {"weight": parameter, "bias": parameter}
+    assert list(spec_from_data(data).tensors) == ["X", "R", "weight", "bias"]
+    data["shape_vars"]["weight"] = {"min": 1, "max": 3}
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data)
+    assert caught.value.field == "shape_vars.weight" and "a reserved word of instances" in str(caught.value)
+
+
 GRAPH = "op.block.graph"
 REFUSALS = [
     (

@@ -51,6 +51,28 @@ def test_a_block_is_put_together() -> None:
     assert largest_sizes(spec).flops == 30 * 40 * (2 * 2 * 24 + 3 + 3) + 30 * 2
 
 
+@pytest.mark.parametrize("outputs", [["less", "h", "Y"], ["less", "most"], ["less"]])
+def test_outputs_may_begin_with_a_number_for_each_row(outputs: list[str]) -> None:
+    data = changed(most={"max": "h", "axis": "n"}, less={"mul": ["most", 0.5]})
+    data["op"]["block"]["outputs"] = outputs
+    if "Y" not in outputs:
+        del data["op"]["block"]["graph"]["Y"]
+    graph = spec_from_data(data).block
+    assert graph is not None and (graph.rows, graph.columns) == ("m", "n")
+
+
+def test_products_of_other_columns_are_refused() -> None:
+    graph = {name: {"einsum": ["X", w], "dims": f"m{w.lower()}"} for name, w in (("Q", "N"), ("K", "J"))}
+    tensors = {
+        name: {"dims": dims, "dtype": "float32"} for name, dims in (("X", "mk"), ("N", "nk"), ("J", "jk"))
+    }
+    data = block_data("widths", graph, ["Q", "K"], tensors=tensors, dims={"m": "M", "n": 40, "j": 8, "k": 24})
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data)
+    assert caught.value.field == f"{GRAPH}.Q.dims"
+    assert "given mn, columns n; allowed: the rows and columns of K, mj" in caught.value.problem
+
+
 REFUSALS = [
     ({"P": {"einsum": ["X", "W"], "dims": "mgq"}}, f"{GRAPH}.P.dims", "given 'mgq'; allowed: indices of mk"),
     ({"P": {"einsum": ["X", "W"]}}, f"{GRAPH}.P.dims", "missing; einsum needs it"),
@@ -65,6 +87,11 @@ REFUSALS = [
         {"i": {"slice": "Z", "axis": "g", "at": 2}},
         f"{GRAPH}.i.at",
         "given 2; allowed: 0 to 1, positions",
+    ),
+    (
+        {"Y": {"rmsnorm": "Z", "axis": "n"}},
+        f"{GRAPH}.Y.rmsnorm",
+        "Z has the indices mgn; allowed: some of mn",
     ),
     ({"Y": {"softmax": "h", "axis": "mn"}}, f"{GRAPH}.Y.axis", "given 'mn'; allowed: n, the columns"),
     ({"i": {"relabel": "Z", "dims": "mn"}}, f"{GRAPH}.i.dims", "allowed: 3 indices, each once"),

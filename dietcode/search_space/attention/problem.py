@@ -1,4 +1,4 @@
-"""Attention as code generation takes it: softmax(scale · Q·Kᵀ + mask)·V, in one pass over the keys."""
+"""Attention as code generation takes it: softmax(scale · f(Q·Kᵀ) + mask)·V, in one pass over the keys."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dietcode.workload.attention import (
     num_scores,
     plan_attention,
 )
+from dietcode.workload.expansion import Primitive, expand
 from dietcode.workload.text import clip
 
 
@@ -33,6 +34,16 @@ class AttentionProblem(BlockProblem):
     def plan(self) -> AttentionPlan:
         """What each tensor and index is."""
         return plan_attention(self.nodes, self.indices, self.outputs)
+
+    @cached_property
+    def functions(self) -> tuple[Primitive, ...]:
+        """What is computed of each product of a query and a key, each after its operands."""
+        return expand({name: self.nodes[name] for name in self.plan.functions}, self.indices)
+
+    @cached_property
+    def added(self) -> tuple[str, ...]:
+        """Tensors that are read for each score: by functions, and the mask."""
+        return (*self.plan.reads, *(() if self.plan.mask is None else (self.plan.mask,)))
 
     @property
     def reduction(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -70,6 +71,9 @@ class ProductMemory(Addressing):
             index = self.problem.indices[read.tensor][0]
             last = self.value(size_of(self.problem, index)) - 1
             offset = tirx.max(tirx.min(found, last), i64(0)) * self.value(view.strides[index])
+            rest = {k: stride for k, stride in view.strides.items() if k != index}
+            if not set(self.problem.rows).isdisjoint(rest):
+                offset = offset + self.offset(replace(view, strides=rest), self.problem.rows, row)
         for gate, position in read.gates:
             offset = offset + i64(position) * self.value(view.strides.get(gate, ZERO))
         return offset

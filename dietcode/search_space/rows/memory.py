@@ -73,8 +73,13 @@ class RowMemory:
             found = tirx.Cast("int64", load(positions, [self.begin(read.positions, row)], 1))
             last = as_int64(self.extents[first]) - 1
             width = as_int64(self.problem.product(tuple(rest), self.extents))
-            return tirx.max(tirx.min(found, last), i64(0)) * width
-        if read.taps or read.reorders:
+            begin = tirx.max(tirx.min(found, last), i64(0)) * width
+            for number, index in enumerate(rest):
+                if index in self.problem.rows:
+                    inner = as_int64(self.problem.product(tuple(rest[number + 1 :]), self.extents))
+                    begin = begin + self.position((index,), row) * inner
+            return begin
+        if read.at or read.taps or read.reorders:
             return self._begin_under(read, row)
         own = self.problem.indices[read.tensor]
         offset: Any = i64(0)
@@ -98,6 +103,7 @@ class RowMemory:
         Past an edge it is that of the nearest element, which is one of the window, too.
         """
         own, taps = self.problem.indices[read.tensor], {one.axis: (one, tap) for one, tap in read.taps}
+        fixed = dict(read.at)
         offset: Any = i64(0)
         for number, index in enumerate(own):
             if index in taps:
@@ -106,6 +112,8 @@ class RowMemory:
                 if one.padding or one.padding_after:
                     last = as_int64(self.extents[index]) - 1
                     at = tirx.max(tirx.min(at, last), i64(0))
+            elif index in fixed:
+                at = i64(fixed[index])
             elif index in self.problem.rows:
                 at = self.position((index,), row)
             else:

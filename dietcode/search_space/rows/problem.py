@@ -12,6 +12,7 @@ from dietcode.search_space.problem import Window
 from dietcode.workload.block_forms import inner_rows, turned_rows
 from dietcode.workload.expansion import (
     REDUCTIONS,
+    ROWS,
     Primitive,
     count_flops,
     expand,
@@ -21,7 +22,7 @@ from dietcode.workload.expansion import (
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes, taps
 from dietcode.workload.text import clip
 
-_FROM_MEMORY = ("gather", "transpose", "rotate", *POOLINGS)
+_FROM_MEMORY = ("gather", "slice", "transpose", "rotate", *POOLINGS)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RowRead:
     ----------
     positions : str
         The tensor that tells the row of a table; empty for other tensors.
+    at : tuple of (str, int)
+        Indices of the tensor at one position each.
     taps : tuple of (PoolAxis, int)
         A position within the window of each axis that one slides over.
     shift : int
@@ -46,6 +49,7 @@ class RowRead:
 
     tensor: str
     positions: str = ""
+    at: tuple[tuple[str, int], ...] = ()
     taps: tuple[tuple[PoolAxis, int], ...] = ()
     shift: int = 0
     negates: bool = False
@@ -73,6 +77,8 @@ class RowProblem(BlockProblem):
             tensor = str(node.operands[0])
             if node.operator == "gather":
                 found[own_rows(name)] = RowRead(tensor, positions=str(node.operands[1]))
+            elif node.operator == "slice":
+                found[own_rows(name)] = RowRead(tensor, at=((node.attribute("axis"), node.attribute("at")),))
             elif node.operator == "transpose":
                 found[own_rows(name)] = RowRead(tensor, reorders=True)
             elif node.operator == "rotate" and tensor not in self.inputs:
@@ -92,6 +98,10 @@ class RowProblem(BlockProblem):
                 for tap in taps(axes):
                     found[own_rows(name, tap)] = RowRead(tensor, taps=tuple(zip(axes, tap, strict=True)))
         return found
+
+    def seen_as(self, name: str) -> str:
+        """Return the indices that a value which is read has in the grid."""
+        return self.indices[name.partition(ROWS)[0]]
 
     @cached_property
     def pools(self) -> dict[str, tuple[PoolAxis, ...]]:
@@ -165,7 +175,7 @@ class RowProblem(BlockProblem):
     def _check_form(self) -> None:
         grid = (*self.rows, *self.columns)
         tables = self.row_tables | {str(self.nodes[name].operands[0]) for name in self.pools}
-        tables |= {read.tensor for read in self.reads.values() if read.reorders}
+        tables |= {read.tensor for read in self.reads.values() if read.reorders or read.at}
         used = {index for table in tables for index in self.indices[table]}
         self._check_reads()
         for name, indices in self.indices.items():
@@ -187,6 +197,7 @@ class RowProblem(BlockProblem):
         fixed = self.product(self.columns, {k: self.extents.get(k) or 0 for k in self.columns})
         for read in self.reads.values():
             fits = read.shift < (read.within or fixed or 1) and read.within <= fixed
+            fits = fits and all(at < (self.extents.get(index) or 0) for index, at in read.at)
             if read.tensor not in self.inputs or not fits:
                 raise ValueError(
                     f"{clip(read.tensor)} by {read.shift}; allowed: an input, by less than a row"

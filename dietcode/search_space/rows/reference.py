@@ -156,12 +156,9 @@ def _softmax(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], in
     if len(operands) > 1:
         z = z + operands[1]
     if node.attribute("causal"):
-        query = indices.index(node.attribute("causal"))
-        num_queries, num_keys = z.shape[query], z.shape[-1]
-        seen = np.arange(num_keys) <= np.arange(num_queries)[:, None] + (num_keys - num_queries)
-        shape = [1] * z.ndim
-        shape[query], shape[-1] = num_queries, num_keys
-        z = np.where(seen.reshape(shape), z, -np.inf)
+        query, (key,) = indices.index(node.attribute("causal")), axes
+        seen = _count_along(z, key) <= _count_along(z, query) + (z.shape[key] - z.shape[query])
+        z = np.where(seen, z, -np.inf)
     highest = z.max(axis=axes, keepdims=True)
     e = np.exp(z - np.where(np.isneginf(highest), 0.0, highest))
     total = e.sum(axis=axes, keepdims=True)

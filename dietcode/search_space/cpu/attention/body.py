@@ -30,6 +30,7 @@ from dietcode.search_space.cpu.attention.arithmetic import (
 from dietcode.search_space.cpu.attention.copying import KeyRows, value_vector
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
 from dietcode.search_space.cpu.attention.space import pitch
+from dietcode.search_space.cpu.rows.functions import pointwise
 from dietcode.search_space.tir import (
     TirOps,
     as_int64,
@@ -43,6 +44,7 @@ from dietcode.search_space.tir import (
     store_masked,
 )
 from dietcode.search_space.vectors import const, named
+from dietcode.workload.attention import AttentionPlan
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,17 @@ class QueryRow:
 
     Attributes
     ----------
-    query, output, mask : int64 expressions
-        Offsets of its first element; of the mask's at the first key, None without mask.
+    query, output : int64 expressions
+        Offsets of its first element.
+    added : dict of str to int64 expression
+        Of each tensor that is read for a score, where it has this query at the first key.
     num_seen : int64 expression or None
         Keys that it sees, not above their number; None for all.
     """
 
     query: Any
     output: Any
-    mask: Any
+    added: Mapping[str, Any]
     num_seen: Any
 
 
@@ -108,6 +112,11 @@ class TileBody:
     states: Any
 
     @property
+    def plan(self) -> AttentionPlan:
+        """What each tensor and index is."""
+        return self.problem.plan
+
+    @property
     def width(self) -> int:
         """Elements of the result of a query, in whole vectors."""
         return -(-self.problem.head[1] // self.lanes) * self.lanes
@@ -140,9 +149,9 @@ class TileBody:
             keys = as_int64(memory.extents[plan.keys])
             last = at[plan.causal] + 1 + keys - memory.extents[plan.causal]
             seen = TirOps().bind(tirx.min(last, keys))
-        mask = None if plan.mask is None else memory.offset(plan.mask, at)
+        added = {name: memory.offset(name, at) for name in self.problem.added}
         output = memory.offset(self.problem.outputs[0], at)
-        return QueryRow(memory.offset(plan.query, at), output, mask, seen)
+        return QueryRow(memory.offset(plan.query, at), output, added, seen)
 
     def clear(self, state: Any, count: Any) -> None:
         """Begin `count` queries with no key, their states from an offset on."""
@@ -221,7 +230,7 @@ class TileBody:
 
     def _scaled(self, i: int, row: QueryRow, block: KeyBlock, count: Any) -> list[Any]:
         """Return the scores of one query, -inf where a key does not exist or is hidden."""
-        lanes, scale = self.lanes, const(self.problem.plan.scale, self.lanes)
+        lanes, scale = self.lanes, const(self.plan.scale, self.lanes)
         if row.num_seen is not None:
             count = TirOps().bind(tirx.max(tirx.min(count, row.num_seen - block.first), i64(0)))
         lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
@@ -230,21 +239,39 @@ class TileBody:
             exists = lane < splat(tirx.Cast("int32", count) - tirx.IntImm("int32", first), lanes)
             exists = named(exists, lanes, "bool")
             raw = tirx.Select(exists, load(self.scores, [i64(i * BLOCK + first)], lanes), const(0.0, lanes))
-            if row.mask is None:
+            keys = block.first + first
+            raw = self._function(raw, {name: self._read(name, row, keys, exists) for name in self.plan.reads})
+            if self.plan.mask is None:
                 value = product(raw, scale, lanes)
             else:
-                value = fma(raw, scale, self._mask(row, block.first + first, exists), lanes)
+                value = fma(raw, scale, self._read(self.plan.mask, row, keys, exists), lanes)
             found.append(named(tirx.Select(exists, value, const(-math.inf, lanes)), lanes))
         return found
 
-    def _mask(self, row: QueryRow, key: Any, exists: Any) -> Any:
-        """Return the mask of some keys, nothing being read where `exists` is not."""
-        plan = self.problem.plan
-        assert plan.mask is not None
-        buffer = self.memory.buffers[plan.mask]
-        if plan.keys not in self.problem.indices[plan.mask]:
-            return splat(load(buffer, [row.mask], 1), self.lanes)
-        return named(load_masked(buffer, row.mask + key, self.lanes, exists), self.lanes)
+    def _function(self, raw: Any, values: dict[str, Any]) -> Any:
+        """Return what the softmax is of, from the products of a query with some keys and what is read."""
+        if not self.problem.functions:
+            return raw
+        values |= {self.plan.product: named(raw, self.lanes)}
+        for p in self.problem.functions:
+            operands = [values[o] if isinstance(o, str) else const(o, self.lanes) for o in p.operands]
+            values[p.name] = named(pointwise(p.kind, operands, self.lanes, p.option), self.lanes)
+        return values[self.plan.scores]
+
+    def _read(self, tensor: str, row: QueryRow, keys: Any, exists: Any) -> Any:
+        """Return a tensor at some keys; what lies past the last one is not read."""
+        memory, lanes, first = self.memory, self.lanes, row.added[tensor]
+        buffer, own = memory.buffers[tensor], self.problem.indices[tensor]
+        if self.plan.keys not in own:
+            return named(splat(load(buffer, [first], 1), lanes), lanes)
+        if own.endswith(self.plan.keys):
+            return named(load_masked(buffer, first + keys, lanes, exists), lanes)
+        stride, last = as_int64(memory.stride(tensor, self.plan.keys)), memory.extents[self.plan.keys] - 1
+        found = small_buffer(lanes)
+        with T.serial(i64(0), i64(lanes)) as lane:
+            value = load(buffer, [first + tirx.min(keys + lane, as_int64(last)) * stride], 1)
+            store(found, value, [lane], 1)
+        return named(load(found, [0], lanes), lanes)
 
     def _add_values(
         self, block: KeyBlock, count: Any, states: Sequence[Any], factors: Sequence[Any], firsts: range

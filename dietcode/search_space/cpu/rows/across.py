@@ -118,8 +118,8 @@ class AcrossBody:
         }
         for i in range(len(firsts)):
             for name in self.problem.reads:
-                if name in self.problem.indices and not self._is_wide(name):
-                    dtype = str(self.problem.storage(name))
+                if not self._is_wide(name):
+                    dtype = str(self.problem.storage(self.problem.reads[name].tensor))
                     self._narrow_values[name, i] = named(self._load(name, i, i64(0)), self.lanes, dtype)
             self._narrow(self.schedule.before, i)
         for one in self.schedule.passes:
@@ -130,7 +130,7 @@ class AcrossBody:
                     self._store(name, self._narrow_values[name, i], i, i64(0))
 
     def _is_wide(self, name: str) -> bool:
-        return self.problem.is_wide(self.problem.indices[name])
+        return self.problem.is_wide(self.problem.seen_as(name))
 
     def _find(self, name: str, outer: Any) -> Access:
         """Return where a value that is read or written lies."""
@@ -139,7 +139,7 @@ class AcrossBody:
         if read.positions:
             positions = self._access_of(read.positions, self.problem.indices[read.positions], at)
             return self._access_of(read.tensor, own, at, positions)
-        return self._access_of(read.tensor, own, at)
+        return self._access_of(read.tensor, own, at | {index: i64(where) for index, where in read.at})
 
     def _positions(self, outer: Any) -> dict[str, Any]:
         """Return the position along each outer index."""

@@ -183,9 +183,10 @@ class RowBody:
             for name in self.problem.reads:
                 if name.partition(ROWS)[0] in averaged:
                     group.inside[name, i] = self.memory.is_inside(name, row)
-                if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
-                    value = load(self.memory.buffers[name], [group.begins[name, i]], 1)
-                    group.scalars[name, i] = named(value, 1, str(self.problem.storage(name)))
+                if not self.problem.is_wide(self.problem.seen_as(name)):
+                    tensor = self.problem.reads[name].tensor
+                    value = load(self.memory.buffers[tensor], [group.begins[name, i]], 1)
+                    group.scalars[name, i] = named(value, 1, str(self.problem.storage(tensor)))
             self._narrow(self.schedule.before, i)
 
     def _resume(self, group: RowGroup) -> None:
@@ -237,14 +238,15 @@ class RowBody:
         """
         if self.fetch == "none":
             return []
-        columns, indices = "".join(self.problem.columns), self.problem.indices
-        moving = self.problem.rows[-1:] if len(self.schedule.passes) > 1 else ()
-        return [
-            name
-            for name, read in self.problem.reads.items()
-            if read.positions
-            or (columns in indices.get(name, "") and any(index in indices[name] for index in moving))
-        ]
+        columns = "".join(self.problem.columns)
+        moving = set(self.problem.rows[-1:] if len(self.schedule.passes) > 1 else ())
+        found = []
+        for name, read in self.problem.reads.items():
+            own = self.problem.seen_as(name)
+            lies_apart = bool(read.shift or read.taps or read.reorders)
+            if read.positions or (columns in own and moving & set(own) and not lies_apart):
+                found.append(name)
+        return found
 
     @property
     def _fetching(self) -> int:

@@ -77,7 +77,7 @@ class RowReader:
             return shared[name, i]
         if read.shift:
             return self._rotated(read, buffer, begin, column, mask)
-        own = self.problem.indices.get(name, "")
+        own = self.problem.seen_as(name)
         if self.problem.is_part_of_columns(own):
             value = self._along_part(own, buffer, begin, column, shared)
         else:

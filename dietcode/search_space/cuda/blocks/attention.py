@@ -2,7 +2,7 @@
 
     m = -inf, l = 0, acc[query, element of the result] = 0         # registers
     for each tile of keys that some query of the tile sees:
-      s[query, key] = scale · Q·Kᵀ + mask                          # -inf where a key is hidden, or none
+      s[query, key] = scale · f(Q·Kᵀ) + mask                       # -inf where a key is hidden, or none
       m', factor = max(m, max of s), e^(m - m')
       s, l, acc = e^(s - m'), l · factor + sum of s, acc · factor
       acc += s · V
@@ -25,7 +25,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.attention.memory import AttentionMemory
 from dietcode.search_space.attention.problem import AttentionProblem
-from dietcode.search_space.cuda.blocks.arithmetic import call
+from dietcode.search_space.cuda.blocks.arithmetic import call, pointwise
 from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, wide
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.epilogue import widen
@@ -141,19 +141,18 @@ class AttentionTile(ABC):
             self._combine_lanes(self.totals, i, lambda a, b: a + b)
 
     def _locate_rows(self) -> None:
-        """Compute where the masks of a thread's queries begin, and how many keys each sees."""
-        plan, memory = self.plan, self.memory
-        if plan.mask is not None:
-            self.masks = local("masks", self.num_rows, "int64")
+        """Compute where what is added to a thread's queries begins, and how many keys each sees."""
+        plan, memory, added = self.plan, self.memory, self.problem.added
+        self.added = {name: local(f"{name}_at", self.num_rows, "int64") for name in added}
         if plan.causal is not None:
             self.seen = local("seen", self.num_rows, "int64")
-        if plan.mask is None and plan.causal is None:
+        if not added and plan.causal is None:
             return
         with T.unroll(0, self.num_rows) as i:
             row = once("row", tirx.min(self.first_row + wide(self.row_of(i)), self.rows - 1))
             at = self.at_group | memory.positions(plan.rows, row)
-            if plan.mask is not None:
-                store(self.masks, memory.offset(plan.mask, at), [i], 1)
+            for name in added:
+                store(self.added[name], memory.offset(name, at), [i], 1)
             if plan.causal is not None:
                 hidden = as_int64(memory.extents[plan.causal]) - at[plan.causal] - 1
                 store(self.seen, self.keys - hidden, [i], 1)
@@ -202,20 +201,36 @@ class AttentionTile(ABC):
             store(self.accumulators, self.accumulators[at] * self.factors[i], [at], 1)
 
     def _scaled(self, i: Any, j: Any, limit: Any, first_key: Any) -> Any:
-        """Return a score; -inf from `limit` on, where no mask is read."""
+        """Return a score; -inf from `limit` on, where nothing is read."""
         plan, hidden = self.plan, const(-math.inf, 1)
-        value = self.scores[self.score_at(i, j)] * const(plan.scale, 1)
+        raw, scale = self.scores[self.score_at(i, j)], const(plan.scale, 1)
         exists = self.key_of(j) < limit
-        if plan.mask is None:
-            return tirx.Select(exists, value, hidden)
-        stride = as_int64(self.memory.stride(plan.mask, plan.keys))
-        offset = self.masks[i] + (first_key + wide(self.key_of(j))) * stride
+        if not self.problem.added:
+            return tirx.Select(exists, self._function(raw, {}) * scale, hidden)
+        key = first_key + wide(self.key_of(j))
         score = local("score", 1)
         store(score, hidden, [0], 1)
         with T.If(exists), T.Then():
-            mask = widen(self.memory.buffers[plan.mask][offset], self.problem.dtype(plan.mask))
-            store(score, value + mask, [0], 1)
+            value = self._function(raw, {name: self._read(name, i, key) for name in plan.reads}) * scale
+            if plan.mask is not None:
+                value = value + self._read(plan.mask, i, key)
+            store(score, value, [0], 1)
         return score[0]
+
+    def _function(self, raw: Any, values: dict[str, Any]) -> Any:
+        """Return what the softmax is of, from the product of a query with a key and what is read."""
+        if not self.problem.functions:
+            return raw
+        values |= {self.plan.product: named(raw, 1)}
+        for p in self.problem.functions:
+            operands = [values[o] if isinstance(o, str) else const(o, 1) for o in p.operands]
+            values[p.name] = named(pointwise(p.kind, operands, p.option), 1)
+        return values[self.plan.scores]
+
+    def _read(self, tensor: str, i: Any, key: Any) -> Any:
+        stride = as_int64(self.memory.stride(tensor, self.plan.keys))
+        value = self.memory.buffers[tensor][self.added[tensor][i] + key * stride]
+        return widen(value, self.problem.dtype(tensor))
 
     def _combine_lanes(self, values: Any, at: Any, combine: Callable[[Any, Any], Any]) -> None:
         """Combine a value of all lanes that have the same queries; each gets it."""

@@ -90,7 +90,7 @@ class RowBlock:
                     store(self.memory.buffers[name], result, [self.begins[name]], 1)
 
     def _is_wide(self, name: str) -> bool:
-        return self.problem.is_wide(self.problem.indices[name])
+        return self.problem.is_wide(self.problem.seen_as(name))
 
     def _prepare(self) -> None:
         """Emit where this row of each tensor begins, and the values that need no pass."""
@@ -103,8 +103,9 @@ class RowBlock:
         for name in problem.reads:
             if name.partition(ROWS)[0] in averaged:
                 self.inside[name] = memory.is_inside(name, self.row)
-            if name in problem.indices and not self._is_wide(name):
-                value = widen(memory.buffers[name][self.begins[name]], problem.dtype(name))
+            if not self._is_wide(name):
+                tensor = problem.reads[name].tensor
+                value = widen(memory.buffers[tensor][self.begins[name]], problem.dtype(tensor))
                 self.scalars[name] = named(value, 1)
         self._narrow(self.schedule.before)
 
@@ -175,7 +176,7 @@ class RowBlock:
         buffer, begin = self.memory.buffers[read.tensor], self.begins[name]
         if read.shift:
             return self._rotated(read, buffer, begin, column)
-        own = self.problem.indices.get(name, "")
+        own = self.problem.seen_as(name)
         if self.problem.is_part_of_columns(own):
             run = tuple(index for index in self.problem.columns if index in own)
             column = self.memory.along_part(run, column).first
