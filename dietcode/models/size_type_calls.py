@@ -46,6 +46,21 @@ class _TypeOfSizes:
     def __getattr__(self, name: str) -> Any:
         return getattr(type, name)
 
+    def __getitem__(self, parameters: Any) -> Any:
+        return type[parameters]
+
+    def __or__(self, other: Any) -> Any:
+        return type | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | type
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is type
+
+    def __hash__(self) -> int:
+        return hash(type)
+
 
 @contextmanager
 def types_of_sizes(module: Any, kinds: Mapping[type, type]) -> Iterator[None]:

@@ -18,6 +18,7 @@ from dietcode.models.exporting import export
 
 L = torch.export.Dim("L", min=1, max=16)
 HERE = Path(__file__).name
+_TYPE = type
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "int": lambda n: isinstance(n, int),
@@ -57,6 +58,7 @@ def test_types_stay_what_they_are() -> None:
             pass
 
         seen.append((type(Made) is Kind, isinstance(Made, type), issubclass(Kind, type)))
+        seen.append((type | None == _TYPE | None, type[int] == _TYPE[int], type(Kind) in {_TYPE: 1}))
         seen.append((type("Other", (), {"a": 1}).a, type.__name__, type(abs(-2.5)) is float))
         step = torch.cond(
             x.sum() > 0, lambda a: a * (2 if type(a) is torch.Tensor else 3), lambda a: -a, (x,)
@@ -66,7 +68,8 @@ def test_types_stay_what_they_are() -> None:
     module = Functions([function]).eval()
     graph, weights = imported(export(module, (torch.randn(2, 9),), dynamic_shapes=(({1: L},),)))
     assert seen[0] == (True, True, True)
-    assert seen[1] == (1, "type", True)
+    assert seen[1] == (True, True, True)
+    assert seen[2] == (1, "type", True)
     assert "type" not in globals()
     assert_same(module, graph, weights, (torch.randn(2, 16),))
 
