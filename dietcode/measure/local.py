@@ -70,6 +70,7 @@ class LocalChildren:
             num_builders or worker.num_builders, build_timeout_secs, worker.start, (temporary, False)
         )
         self._runner = ChildProcess(worker.start, (temporary, True), worker.get_ready if measures else None)
+        self._build_timeout_secs = build_timeout_secs
         self._pending: list[concurrent.futures.Future[BuildResult]] = []
         self.slot = platform.node()
         self.seeds = worker.seeds
@@ -84,7 +85,7 @@ class LocalChildren:
         self._pending = pending
         try:
             for request, path, future in zip(requests, paths, pending, strict=True):
-                yield self._handover.taken(_outcome(future), path, request.path)
+                yield self._handover.taken(self._outcome(future), path, request.path)
         finally:
             _cancel(pending)
 
@@ -101,6 +102,17 @@ class LocalChildren:
         shown = replace(request, path=self._handover.shown(request.path))
         found = self._runner.run(self._worker.check, shown, timeout_secs, CheckResult.failed)
         return found if isinstance(found, CheckResult) else CheckResult.failed(NO_ANSWER)
+
+    def _outcome(self, future: concurrent.futures.Future[BuildResult]) -> BuildResult:
+        try:
+            return future.result()
+        except TimeoutError:
+            return BuildResult.failed(
+                f"the build took longer than {self._build_timeout_secs:g} s, and its process was ended; "
+                "try again while the machine is less busy"
+            )
+        except Exception as error:
+            return BuildResult.failed(what_is_said(error))
 
     def close(self) -> None:
         """End all children."""
@@ -175,12 +187,3 @@ def _cancel(pending: Sequence[concurrent.futures.Future[BuildResult]]) -> None:
     """Cancel builds that have not begun: the pool would run them beside what is timed next."""
     for future in pending:
         future.cancel()
-
-
-def _outcome(future: concurrent.futures.Future[BuildResult]) -> BuildResult:
-    try:
-        return future.result()
-    except TimeoutError:
-        return BuildResult.failed("the build did not finish in time; its process was ended")
-    except Exception as error:
-        return BuildResult.failed(what_is_said(error))

@@ -70,7 +70,7 @@ def export(
         with (
             replaced(module),
             no_constants_of_sizes(),
-            recorded_branches(branches),
+            recorded_branches(module, branches),
             sizes_of_one_alike(),
             windows_of_all_sizes(),
             torch.no_grad(),  # loops of whole numbers have no gradients, which PyTorch would look for

@@ -60,7 +60,7 @@ class SizeBranch:
 
 
 @contextmanager
-def recorded_branches(found: list[SizeBranch]) -> Iterator[None]:
+def recorded_branches(module: Any, found: list[SizeBranch]) -> Iterator[None]:
     """Add the branches on sizes that a model's code takes, not PyTorch's, for as long as this lasts."""
     from torch.fx.experimental.sym_node import SymNode
 
@@ -95,7 +95,7 @@ def recorded_branches(found: list[SizeBranch]) -> Iterator[None]:
 
     SymNode.bool_, SymNode.int_ = here(bool_, own), here(int_, whole)
     try:
-        with sizes_as_numbers(text_of):
+        with sizes_as_numbers(module, text_of):
             yield
     finally:
         SymNode.bool_, SymNode.int_ = own, whole

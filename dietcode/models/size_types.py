@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dietcode.models.own_thread import is_own_thread
+from dietcode.models.size_type_calls import types_of_sizes
 from dietcode.models.sources import asking_frame, place_of
 
 _DROPPED = "POP_TOP"
@@ -22,11 +23,13 @@ _RAISING = "RAISE_VARARGS"
 
 
 @contextmanager
-def sizes_as_numbers(ask_text: Callable[[Any, str], str]) -> Iterator[None]:
+def sizes_as_numbers(module: Any, ask_text: Callable[[Any, str], str]) -> Iterator[None]:
     """Let sizes be numbers to a model's code in this thread, for as long as this lasts.
 
     Parameters
     ----------
+    module : torch.nn.Module
+        The model.
     ask_text : callable
         Called with PyTorch's node of a size, and where the model's code makes a text of it which is no
         message, as ``file.py:12``; returns the text.
@@ -39,7 +42,8 @@ def sizes_as_numbers(ask_text: Callable[[Any, str], str]) -> Iterator[None]:
         kind.__getattribute__ = _with_class(number)
         kind.__repr__ = _with_text(texts[kind], ask_text)
     try:
-        yield
+        with types_of_sizes(module, kinds):
+            yield
     finally:
         for kind, text in texts.items():
             del kind.__getattribute__

@@ -45,7 +45,7 @@ def asking_frame(frame: FrameType | None, passing: Collection[str] = ()) -> Fram
     """
     while frame is not None:
         file = frame.f_code.co_filename
-        if file in passing or _is_of_python(file):
+        if file in passing or is_of_python(file):
             frame = frame.f_back
         elif file in _TYPED:
             return frame if frame.f_globals.get("__name__") == "__main__" else None
@@ -59,9 +59,14 @@ def place_of(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-def _is_of_python(file: str) -> bool:
-    own = file.startswith(_PYTHON_FOLDER) and not any(one in file for one in _INSTALLED)
-    return own or file.startswith("<frozen ")
+def is_of_python(file: str) -> bool:
+    """Whether a file is of Python's own library."""
+    return (file.startswith(_PYTHON_FOLDER) and not is_installed(file)) or file.startswith("<frozen ")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is of an installed package."""
+    return any(one in file for one in _INSTALLED)
 
 
 def source_of(node: Any) -> str:

@@ -61,6 +61,8 @@ REDUCTIONS: list[Function] = [
     lambda x: x.where(x > 0.5, -torch.inf).logsumexp(2),
     lambda x: torch.full_like(x, -torch.inf).logsumexp((1, 2)),
     lambda x: x.where(x < 0.5, torch.inf).logsumexp(1),
+    lambda x: torch.full_like(x, torch.finfo(x.dtype).min).logsumexp(2),
+    lambda x: x.where(x < 0.5, 3e38).logsumexp(1),
     lambda x: x.cumsum(1),
     lambda x: x.cumprod(-1),
     lambda x: (*torch.cummax(x, 1),),

@@ -18,6 +18,7 @@ from dietcode.models.exporting import export
 
 L = torch.export.Dim("L", min=1, max=16)
 HERE = Path(__file__).name
+_TYPE = type
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "int": lambda n: isinstance(n, int),
@@ -26,6 +27,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "none of PyTorch's": lambda n: not isinstance(n, torch.Tensor | str),
     "either": lambda n: isinstance(n, (int, torch.SymInt)),
     "class": lambda n: n.__class__ is int,
+    "type": lambda n: type(n) is int and isinstance(type(n), type) and type(type(n)) is type,
+    "one of types": lambda n: type(n) in (int, str),
+    "name of a type": lambda n: type(n).__name__ == "int",
     "float": lambda n: isinstance(n / 3, float),
     "bool": lambda n: isinstance(n > 40, bool),
 }
@@ -40,6 +44,34 @@ def test_sizes_are_python_s_numbers(name: str) -> None:
     graph, weights = imported(export(module, (torch.randn(2, 9),), dynamic_shapes=(({1: L},),)))
     for length in (1, 16):
         assert_same(module, graph, weights, (torch.randn(2, length),))
+
+
+def test_types_stay_what_they_are() -> None:
+    """Python looks names up among a file's globals, where `type` is another for the time of an export."""
+    seen: list[Any] = []
+
+    def function(x: Any) -> Any:
+        class Kind(type):
+            pass
+
+        class Made(metaclass=Kind):
+            pass
+
+        seen.append((type(Made) is Kind, isinstance(Made, type), issubclass(Kind, type)))
+        seen.append((type | None == _TYPE | None, type[int] == _TYPE[int], type(Kind) in {_TYPE: 1}))
+        seen.append((type("Other", (), {"a": 1}).a, type.__name__, type(abs(-2.5)) is float))
+        step = torch.cond(
+            x.sum() > 0, lambda a: a * (2 if type(a) is torch.Tensor else 3), lambda a: -a, (x,)
+        )
+        return step + x.shape[1]
+
+    module = Functions([function]).eval()
+    graph, weights = imported(export(module, (torch.randn(2, 9),), dynamic_shapes=(({1: L},),)))
+    assert seen[0] == (True, True, True)
+    assert seen[1] == (True, True, True)
+    assert seen[2] == (1, "type", True)
+    assert "type" not in globals()
+    assert_same(module, graph, weights, (torch.randn(2, 16),))
 
 
 TEXTS: dict[str, Callable[[Any], Any]] = {

@@ -11,8 +11,6 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.builder import GraphBuilder
 
-_FINITE = 1e30  # the largest number of blocks
-_FINITE_HALF = 65504.0  # the largest of float16
 _SOFTPLUS_TERMS = 6
 
 
@@ -132,10 +130,9 @@ def log_sum_exp(b: GraphBuilder, x: str, axes: Sequence[int], keep: bool) -> str
     """Return ``log(sum(exp(x)))`` over axes; of elements that are all -inf it is -inf, and inf beside inf."""
     largest = b.add("max", x, axes=tuple(axes), keep=True)
     # An infinity less itself is no number.
-    bound = _FINITE_HALF if b.type(x).dtype == "float16" else _FINITE
-    base = b.add("clip", largest, low=-bound, high=bound)
-    total = b.add("sum", b.add("exp", b.add("sub", x, base)), axes=tuple(axes), keep=keep)
-    return b.add("add", b.add("log", total), b.reshape(base, b.type(total).shape))
+    below = b.add("where", b.add("equal", x, largest), 0.0, b.add("sub", x, largest), dtype=b.type(x).dtype)
+    total = b.add("sum", b.add("exp", below), axes=tuple(axes), keep=keep)
+    return b.add("add", b.add("log", total), b.reshape(largest, b.type(total).shape))
 
 
 def norm(b: GraphBuilder, x: str, axes: Sequence[int], order: float, keep: bool) -> str:

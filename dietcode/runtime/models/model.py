@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import DietCodeError, LibraryError, TensorError
-from dietcode.graph.signature import built_output, called_inputs, flatten_arguments
+from dietcode.graph.signature import built_output, called_inputs, flatten_arguments, input_names
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
 from dietcode.runtime.models.executable import Executable, Step
@@ -109,7 +109,8 @@ class Model(Reopened):
     def __repr__(self) -> str:
         """Return one line with the inputs and their ranges."""
         types = called_inputs(self.executable.signature, self.executable.inputs)
-        inputs = ", ".join(f"{name}: {type_}" for name, type_ in types.items())
+        names = input_names(self.executable.signature)  # in the order of calls
+        inputs = ", ".join(f"{name}: {types[name]}" for name in names)
         ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self.executable.ranges.items())
         return f"<dietcode.Model {self.executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
 

@@ -36,7 +36,7 @@ from dietcode.runtime.models.flow import (
 from dietcode.runtime.models.kernels import Array, Kernels
 from dietcode.runtime.models.repeated import Repeated, RepeatedCalls, repeated_action
 from dietcode.runtime.models.slots import Action, Slots, tuple_of
-from dietcode.runtime.models.steps import host_action
+from dietcode.runtime.models.steps import host_action, with_reader
 from dietcode.runtime.models.value_slots import ValueSlots
 
 
@@ -312,7 +312,8 @@ class SlotProgram:
         operands = [self._operand(one) for one in step.operands]
         targets = [self.values.slots[name] for name in step.results]
         copy = self._kernels.copy
-        self.actions.append(host_action(step.operator, attributes, operands, targets, copy))
+        action = host_action(step.operator, attributes, operands, targets, copy)
+        self.actions.append(with_reader(action, self._executable, step))
 
     def _add_check(self, step: HostStep) -> None:
         """Check extents once; a call gets the error where the step is, which it may not come to."""

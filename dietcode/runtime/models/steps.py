@@ -10,7 +10,7 @@ import numpy as np
 from dietcode.errors import ShapeError
 from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
 from dietcode.runtime.models.copies import Copy, concatenate
-from dietcode.runtime.models.executable import HostStep, evaluated
+from dietcode.runtime.models.executable import Executable, HostStep, evaluated
 
 Action: TypeAlias = Callable[[list[Any]], Any]
 _UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (32, 64)}
@@ -42,6 +42,9 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
         np.add(out, rows, out=out, where=out < 0)
 
 
+_READERS = frozenset(  # of elements at positions, which a call gives
+    {"positions", "take", "take_along", "take_points", "scatter_along", "scatter_points"}
+)
 _WRITERS: dict[str, HostWriter] = {**HOST_INTO, "positions": _positions}
 
 
@@ -87,6 +90,23 @@ def host_action(
         results = compute([slots[one] for one in operands], slots[attributes])
         for target, result in zip(targets, results, strict=True):
             np.copyto(slots[target], result)
+
+    return act
+
+
+def with_reader(action: Action, executable: Executable, step: HostStep) -> Action:
+    """Return an action whose errors of positions begin with what is read of inputs and weights, and where."""
+    named = [one for one in step.operands if one in executable.inputs or one in executable.weights]
+    words = [", ".join(named)] * bool(named) + [step.source] * bool(step.source)
+    if step.operator not in _READERS or not words:
+        return action
+    where = f"{words[0]} ({words[1]})" if words[1:] else words[0]
+
+    def act(slots: list[Any]) -> None:
+        try:
+            action(slots)
+        except ShapeError as error:
+            raise ShapeError(f"{where}: {error}") from None
 
     return act
 

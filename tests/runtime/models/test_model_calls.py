@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import os
 import threading
 import weakref
@@ -98,6 +99,35 @@ def test_outputs_share_nothing_with_each_other() -> None:
         assert not any(np.shares_memory(one, other) for other in outputs[number + 1 :])
 
 
+def test_wrong_positions_name_what_is_read_and_the_line() -> None:
+    taken = step("take", ["table", "ids"], "y", axis=0) | {"source": "net.py:7"}
+    data = described(
+        {"ids": ("int64", ["L"])},
+        [taken],
+        ["y"],
+        values={"y": ("float32", ["L"])},
+        weights={"table": ("float32", [10])},
+        ranges={"L": (1, 16)},
+    )
+    model = model_of(data, {"table": np.arange(10, dtype=np.float32)})
+    with pytest.raises(ShapeError) as caught:
+        model(np.array([0, 12]))
+    said = "table, ids (net.py:7): take: position 12 along axis 0 of 10 elements; allowed: -10 to 9"
+    assert str(caught.value) == said
+
+
+def test_inputs_are_shown_in_the_order_of_calls() -> None:
+    data = described(
+        {"b": ("float32", ["L"]), "a": ("float32", ["L"])},
+        [step("add", ["a", "b"], "y")],
+        ["y"],
+        values={"y": ("float32", ["L"])},
+        ranges={"L": (1, 16)},
+    )
+    data = json.loads(json.dumps(data, sort_keys=True))  # as a bundle has it
+    assert "(b: float32[L], a: float32[L])" in repr(model_of(data, {}))
+
+
 def test_an_error_in_a_step_leaves_the_model_usable() -> None:
     data = described(
         {"ids": ("int64", ["L"])},
@@ -114,7 +144,8 @@ def test_an_error_in_a_step_leaves_the_model_usable() -> None:
     for wrong in (10, -11, 2**40):
         with pytest.raises(ShapeError) as caught:
             model(np.array([0, wrong, 0, 0, 0]))
-        assert str(caught.value) == (f"a position is {wrong}; allowed: -10…9, rows of the table that is read")
+        said = f"ids: a position is {wrong}; allowed: -10…9, rows of the table that is read"
+        assert str(caught.value) == said
         np.testing.assert_array_equal(model(ids), table[ids])
     assert len(model._free) == 1
 
