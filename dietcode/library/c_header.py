@@ -299,11 +299,11 @@ static inline int {self.name}_pack_{name}({self.kind} *own, const {kind} *{opera
             made = f"dietcode_tensor({self.parameters[name]}, dtype_{at}, {len(extents)}, shape_{at})"
             lines.append(f"  DLTensor tensor_{at} = {made};")
         new = iter(range(len(order), len(tensors)))
-        places = [
+        positions = [
             *range(len(order)),
             *(next(new) if one is None else order.index(one) for one in self.tables),
         ]
-        views = [f"dietcode_view(&tensor_{at})" for at in places]
+        views = [f"dietcode_view(&tensor_{at})" for at in positions]
         views += [f"dietcode_int({self.parameters[name]})" for name in self.variables]
         body = "\n".join(lines)
         arguments = ", ".join([f"{self.kind} *own", *given, *([self.values] if self.values else [])])

@@ -227,3 +227,27 @@ def test_a_weight_whose_name_pytorch_s_own_module_has() -> None:
 
     with pytest.raises(ModelError, match=r"attribute 'code' already exists.*; rename that weight"):
         imported(exported(Quantizer(), (torch.randn(3, 4),), ({0: L},)))
+
+
+def test_a_dimension_that_becomes_a_constant_is_no_silent_one(tmp_path: Path) -> None:
+    """PyTorch learns that a size is not 1 where slices are written, so that 1…2 is 2 to it."""
+
+    def writes_a_slice(_: Module, x: Any) -> Any:
+        y = x.clone()
+        y[..., 2:] = y[..., 2:].clamp(max=1.0)
+        return y
+
+    for most in (2, 3):
+        b = torch.export.Dim("B", min=1, max=most)
+        program = torch.export.export(
+            Module(writes_a_slice).eval(), (torch.zeros(2, 5, 4),), dynamic_shapes=({0: b},)
+        )
+        name_dimensions(program, {"x.0": "B"})
+        torch.export.save(program, tmp_path / "m.pt2")  # a program that was loaded has checks of its ranges
+        program = load_exported(tmp_path / "m.pt2")
+        if most == 2:
+            with pytest.raises(ModelError, match=r"B, of 1…2, became 2 .* --range B=1\.\.2 narrows"):
+                import_exported(program, "m", {})
+        else:
+            graph, _ = import_exported(program, "m", {})
+            assert graph.ranges == {"B": (1, 3)}

@@ -199,6 +199,44 @@ def program_sizes(program: Any) -> list[tuple[str, Any]]:
     ]
 
 
+def ranges_of_axes(program: Any) -> dict[str, tuple[int, int | None]]:
+    """Return the ranges of all axes of the inputs that are a symbol, by ``input.axis``."""
+    found = {}
+    for label, size in program_sizes(program):
+        if not isinstance(size, int) and size.node.expr.is_Symbol:
+            found[label] = whole_bounds(program.range_constraints.get(size.node.expr))
+    return found
+
+
+def refuse_constants(
+    program: Any, ranges: Mapping[str, tuple[int, int | None]], names: Mapping[str, str]
+) -> None:
+    """Refuse axes that PyTorch made constants of as it took operators apart.
+
+    What it learns there of a size, as that it is not 1, narrows the size's range: 1…2 becomes 2.
+
+    Parameters
+    ----------
+    ranges : mapping of str to (int, int or None)
+        Of `ranges_of_axes`, before.
+    names : mapping of str to str
+        Names of dimensions, by ``input.axis``.
+
+    Raises
+    ------
+    ModelError
+        One became a constant.
+    """
+    for label, size in program_sizes(program):
+        if label in ranges and (isinstance(size, int) or size.node.expr.is_number):
+            low, high = ranges[label]
+            name = names.get(label, label)
+            raise ModelError(
+                f"{name}, of {low}…{high}, became {size} where PyTorch took operators apart; allowed: "
+                f"a max of 3 or more in the export, which --range {name}={low}..{high} narrows"
+            )
+
+
 def _sums(program: Any, symbols: Mapping[str, Any]) -> dict[str, Any]:
     """Return the symbols of axes that checks of the program say to be sums of others, and the sums."""
     found: dict[str, Any] = {}
