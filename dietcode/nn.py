@@ -211,8 +211,7 @@ def _check_fits(linear: torch.nn.Linear, library: Library) -> None:
     """Check whether a library can take a layer's place; raises TensorError or ShapeError where it cannot."""
     rows, columns, _ = _roles(library)
     name = library.manifest["name"]
-    device = "cuda" if "cuda" in library.manifest["requires"] else "cpu"
-    wrong = _unlike(linear, library.manifest["inputs"][rows]["dtype"], device)
+    wrong = _unlike(linear, library.manifest["inputs"][rows]["dtype"], library.device_type)
     if wrong is not None:
         raise TensorError(f"{name}: {wrong}")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.cuda_constants import PackedOnGpu, Permutations
@@ -26,6 +26,8 @@ class CudaLibrary(Library):
     nothing and copies nothing, and what it allocates comes from torch's allocator, so that CUDA graphs can
     capture it; `prepare` loads the machine code ahead of that. Calls are thread-safe.
     """
+
+    device_type: ClassVar[str] = "cuda"
 
     def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
         super().__init__(folder, manifest, module)

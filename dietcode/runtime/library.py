@@ -6,7 +6,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,7 +48,14 @@ class Library(CalledInC, Reopened):
         ``run`` for calls with PyTorch's tensors, where that is another one.
     num_threads : int, optional
         The most threads that a call uses, as `module`'s functions are bound; None on GPUs.
+
+    Attributes
+    ----------
+    device_type : str
+        PyTorch's name of the device that tensors are on.
     """
+
+    device_type: ClassVar[str] = "cpu"
 
     def __init__(
         self,
