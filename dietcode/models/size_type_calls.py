@@ -84,9 +84,14 @@ def types_of_sizes(module: Any, kinds: Mapping[type, type]) -> Iterator[None]:
 
 
 def _files_of(module: Any) -> list[dict[str, Any]]:
-    """Return the globals of all files of a model's author, and of installed packages with layers of it."""
+    """Return the globals of all files of a model's author, and of installed packages with layers of it.
+
+    Programs export layers of this package's own, whose files ask for types while a size is looked at.
+    """
+    of_others = {"torch", "builtins", __name__.partition(".")[0]}
     classes = {cls for layer in module.modules() for cls in type(layer).__mro__}
-    packages = {cls.__module__.partition(".")[0] for cls in classes} - {"torch", "builtins"}
+    classes = {cls for cls in classes if cls.__module__.partition(".")[0] not in of_others}
+    packages = {cls.__module__.partition(".")[0] for cls in classes}
     found = [
         one.__globals__
         for cls in classes
