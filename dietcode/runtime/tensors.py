@@ -212,10 +212,8 @@ def detached(value: Any) -> Any:
 
 def _imported(value: Any, is_written: bool) -> Any:
     """Return the runtime's tensor for an object that has DLPack."""
-    try:
-        return tvm_ffi.from_dlpack(
-            value
-        )  # of the version before 1.0, which cannot say that memory is read-only
+    try:  # the version before 1.0, which cannot say that memory is read-only
+        return tvm_ffi.from_dlpack(value)
     except BufferError as error:
         if is_written:
             raise

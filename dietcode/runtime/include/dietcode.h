@@ -3,12 +3,12 @@
 #define DIETCODE_H
 
 #include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -60,7 +60,7 @@ class Library {
           .cast<tvm::ffi::Function>();
     };
     find_ = [=](const std::string& name) { return bound(name, 0); };
-    const auto manifest = read(folder + "/manifest.json");
+    const auto manifest = manifest_of(folder);
     const auto ranges = ranges_of(manifest);
     run = within(ranges, bound("run", num_parts_of(manifest)));
     select = within(ranges, code->GetFunction("select").value());
@@ -88,51 +88,32 @@ class Library {
     }
   };
 
-  static std::string read(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  using Object = tvm::ffi::json::Object;
+  using Array = tvm::ffi::json::Array;
 
-  /* What stands behind a field of a JSON text, up to the next line of its indentation, so many spaces: a shape variable may
-   * have the name of a field of the manifest. Empty where there is none. */
-  static std::string field(const std::string& text, const std::string& name, int indent) {
-    const auto begin = "\n" + std::string(indent, ' ');
-    const auto label = begin + "\"" + name + "\": ";
-    const auto found = text.find(label);
-    if (found == std::string::npos) return {};
-    const auto value = found + label.size();
-    auto end = text.find(begin, value); /* where a line of this indentation follows */
-    while (end != std::string::npos && text[end + begin.size()] == ' ') end = text.find(begin, end + 1);
-    return text.substr(value, end == std::string::npos ? end : end - value);
-  }
-
-  static std::vector<std::int64_t> integers(const std::string& text) {
-    std::vector<std::int64_t> found;
-    for (auto at = text.find_first_of("-0123456789"); at != std::string::npos; at = text.find_first_of("-0123456789", at)) {
-      found.push_back(std::strtoll(text.c_str() + at, nullptr, 10));
-      at = text.find_first_not_of("-0123456789", at);
-    }
-    return found;
+  static Object manifest_of(const std::string& folder) {
+    std::ifstream file(folder + "/manifest.json");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return tvm::ffi::json::Parse(text).cast<Object>();
   }
 
   /* Parts that threads share out of a loop, as the manifest has them; where it does not say, one for each thread. */
-  static std::int64_t num_parts_of(const std::string& manifest) {
-    const auto parts = integers(field(manifest, "num_parts", 2));
-    const auto threads = integers(field(manifest, "num_threads", 2));
-    return !parts.empty() ? parts[0] : !threads.empty() ? threads[0] : 0;
+  static std::int64_t num_parts_of(const Object& manifest) {
+    for (const char* name : {"num_parts", "num_threads"})
+      if (const auto found = manifest.Get(tvm::ffi::String(name))) return (*found).cast<std::int64_t>();
+    return 0;
   }
 
-  static std::vector<Range> ranges_of(const std::string& manifest) {
-    const auto order = field(manifest, "variable_order", 2), all = field(manifest, "variables", 2);
+  static std::vector<Range> ranges_of(const Object& manifest) {
+    const auto variables = manifest.at(tvm::ffi::String("variables")).cast<Object>();
     std::vector<Range> ranges;
-    for (auto at = order.find('"'); at != std::string::npos; at = order.find('"', at)) {
-      const auto end = order.find('"', at + 1);
-      const auto name = order.substr(at + 1, end - at - 1);
-      const auto facts = field(all, name, 4);
-      const auto least = integers(field(facts, "min", 6)), most = integers(field(facts, "max", 6));
-      if (least.empty() || most.empty()) TVM_FFI_THROW(ValueError) << "manifest.json: has no range of " << name;
-      ranges.push_back({name, least[0], most[0], integers(field(facts, "values", 6))});
-      at = end + 1;
+    for (const auto& name : manifest.at(tvm::ffi::String("variable_order")).cast<Array>()) {
+      const auto facts = variables.at(name).cast<Object>();
+      const auto number = [&](const char* field) { return facts.at(tvm::ffi::String(field)).cast<std::int64_t>(); };
+      Range range{name.cast<tvm::ffi::String>(), number("min"), number("max"), {}};
+      if (const auto listed = facts.at(tvm::ffi::String("values")).as<Array>())
+        for (const auto& value : *listed) range.listed.push_back(value.cast<std::int64_t>());
+      ranges.push_back(std::move(range));
     }
     return ranges;
   }
