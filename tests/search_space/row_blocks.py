@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 from compiled import cpu_target
@@ -10,7 +11,7 @@ from compiled_block import CompiledBlock
 from turns import few_of
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, OVERLAPS, RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.operators import CPU_ALONE
@@ -424,7 +425,7 @@ def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
     if problem.inner:
         plain = [RowKernel(vectors * limits.lanes, columns) for vectors, columns in ((1, 4), (3, 4), (1, 8))]
     else:
-        plain += [RowKernel(rows, 4 * limits.lanes, keep, overlap=True) for rows in (1, 3) for keep in KEEPS]
+        plain += overlapping(limits.lanes)
     found = [kernel for kernel in plain if allows(problem, kernel, limits)]
     return list(dict.fromkeys([*found, *neighbours(problem, found[0], limits)]))
 
@@ -434,6 +435,12 @@ def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -
     problem, target = problem_of(name, dict(fixed)), cpu_target(mcpu)
     every = micro_kernels(problem, Limits.of(target))
     return CompiledBlock(problem, few_of(every, list(BLOCKS).index(name)), target)
+
+
+def overlapping(lanes: int) -> list[RowKernel]:
+    """Every order of two groups, with all that may be kept between them."""
+    axes = itertools.product((1, 3), KEEPS, OVERLAPS[1:])
+    return [RowKernel(rows, 4 * lanes, keep, overlap=overlap) for rows, keep, overlap in axes]
 
 
 OVERLAPPING = ("softmax", "lengths", "embedding", "add-norm", "costly-norm")
@@ -446,5 +453,5 @@ def built_overlapping(name: str, mcpu: str) -> CompiledBlock:
     problem, target = problem_of(name), cpu_target(mcpu)
     limits = Limits.of(target)
     found = [RowKernel(1, 4 * limits.lanes)]
-    found += [RowKernel(rows, 4 * limits.lanes, keep, overlap=True) for rows in (1, 3) for keep in KEEPS]
+    found += overlapping(limits.lanes)
     return CompiledBlock(problem, [kernel for kernel in found if allows(problem, kernel, limits)], target)

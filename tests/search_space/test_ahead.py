@@ -72,7 +72,8 @@ def test_rows_ask_for_the_next_ones_and_for_what_a_later_pass_writes(rows: int) 
     alone = 2 * (rows > 1)  # lines of a row that is left over, which knows no next one
     expected = {"X": 2 * rows, "Y": 2 * rows + alone}  # the mask of a batch is that of all its queries
     assert asked_by(problem, kernel) == expected
-    assert asked_by(problem, RowKernel(rows, 32, overlap=True)) == expected
+    assert asked_by(problem, RowKernel(rows, 32, overlap="before")) == expected
+    assert asked_by(problem, RowKernel(rows, 32, overlap="beside")) == expected
 
 
 @pytest.mark.parametrize(("fetch", "expected"), [("next", {"X": 2}), ("none", {})])

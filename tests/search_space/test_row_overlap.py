@@ -9,7 +9,7 @@ import pytest
 from row_blocks import OVERLAPPING, built_overlapping, problem_of
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, OVERLAPS, RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours, row_workspace_bytes
 from dietcode.search_space.rows.passes import schedule
 from dietcode.target.cpu import CpuTarget
@@ -20,7 +20,7 @@ from dietcode.target.cpu import CpuTarget
 def test_rows_that_overlap_have_the_bits_of_those_that_do_not(name: str, target: CpuTarget) -> None:
     block = built_overlapping(name, target.mcpu)
     problem = block.problem
-    assert sum(kernel.overlap for kernel in block.kernels) > 2
+    assert {kernel.overlap for kernel in block.kernels} == set(OVERLAPS)
     for seed, (rows, columns) in enumerate([(1, 5), (2, 64), (3, 131), (7, 83), (11, 200)]):
         extents = dict.fromkeys(problem.extents, 2) | {problem.rows[-1]: rows, problem.columns[-1]: columns}
         block.check(extents, seed)
@@ -47,16 +47,28 @@ def test_what_two_groups_keep_lies_apart() -> None:
     # The exponential of X is kept by the first pass and read by the last one; of softmax none is.
     problem = problem_of("costly-norm")
     assert schedule(problem, "all").overlaps and not schedule(problem_of("softmax"), "all").overlaps
-    apart, one = (RowKernel(1, 64, "all", overlap=overlap) for overlap in (True, False))
+    apart, one = (RowKernel(1, 64, "all", overlap=overlap) for overlap in ("beside", "none"))
     found = [row_workspace_bytes(problem, kernel, limits, extents) for kernel in (apart, one)]
     assert found[0] == 2 * found[1] > 0
 
 
 def test_one_pass_has_nothing_that_overlaps() -> None:
     limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
-    assert not allows(problem_of("lookup"), RowKernel(1, 64, overlap=True), limits)
-    assert not allows(problem_of("channels-first"), RowKernel(16, 4, overlap=True), limits)
-    assert RowKernel.from_json(RowKernel(1, 64, overlap=True).to_json()) == RowKernel(1, 64, overlap=True)
+    for overlap in OVERLAPS[1:]:
+        assert not allows(problem_of("lookup"), RowKernel(1, 64, overlap=overlap), limits)
+        assert not allows(problem_of("channels-first"), RowKernel(16, 4, overlap=overlap), limits)
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_the_order_of_groups_is_told_by_name_and_record(overlap: str) -> None:
+    kernel = RowKernel(1, 64, overlap=overlap)
+    assert RowKernel.from_json(kernel.to_json()) == kernel
+    assert ("overlap-" + overlap in kernel.name) == (overlap != "none")
+
+
+def test_a_record_that_says_only_that_groups_overlap_is_read() -> None:
+    data = {"form": "rows", "rows": 1, "columns": 64, "overlap": True}
+    assert RowKernel.from_json(data) == RowKernel(1, 64, overlap="before")
 
 
 def test_lines_that_nothing_asks_for_are_no_choice() -> None:

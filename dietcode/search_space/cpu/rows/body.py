@@ -6,7 +6,7 @@ halves of what remains. So a row has the same bits whatever it was computed with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import across_lanes, maximum, minimum, pointwise
-from dietcode.search_space.cpu.rows.group import Key, LeftToNext, RowGroup, Span, rows_of
+from dietcode.search_space.cpu.rows.group import Key, RowGroup, Span
 from dietcode.search_space.cpu.rows.micro_kernel import FETCHES
 from dietcode.search_space.cpu.rows.reading import RowReader
 from dietcode.search_space.cpu.rows.streaming import stream
@@ -63,10 +63,10 @@ class RowBody:
         Where values are kept between passes, `pitch` elements for each row of each value.
     streams : bool
         Whether outputs that no pass reads are written past the caches.
-    overlap : bool
-        Whether the first pass of a group's next rows comes before its last one.
     fetch : str
         Of `RowKernel`.
+    ahead : dict of str to list of int64 expression
+        Where the rows begin that are fetched meanwhile, by the name of what is read.
     """
 
     problem: RowProblem
@@ -78,11 +78,10 @@ class RowBody:
     scratch: Any = None
     pitch: Any = 0
     streams: bool = False
-    overlap: bool = False
     fetch: str = FETCHES[0]
+    ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _num_turned: Any = field(default=None, init=False)
     _now: RowGroup = field(init=False)
-    _ahead: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _reader: RowReader = field(init=False)
 
     def emit(self, rows: Sequence[Any], span: Span, num_turned: Any = None) -> None:
@@ -98,83 +97,17 @@ class RowBody:
             How many rows exist, where they are as many as a vector has lanes, the last one again in the
             place of the others; None where nothing is transposed.
         """
-        self._num_turned, self._ahead = num_turned, {}
-        self._enter(RowGroup(rows))
+        self._num_turned = num_turned
+        group = RowGroup(rows)
+        self.enter(group)
         for one in self.schedule.passes:
-            self._pass(one, span)
-        self._leave()
+            self.go_through([(one, group)], span)
+        self.leave(group)
 
-    def emit_groups(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
-        """Compute groups of rows that follow each other, while the next rows are fetched into the caches.
-
-        Where they overlap, the first pass of the next group comes before the last one of a group:
-
-            first pass of group 0
-            for group: passes between; first pass of the next group; last pass
-
-        So there is work while what a pass has added up is combined across the lanes and made a quotient or a
-        root of, which takes some 50 cycles, and for which the next pass waits.
-
-        Parameters
-        ----------
-        first, last : int64 expressions
-            The first row of the first group, and the last row that exists.
-        height : int
-            Rows of a group.
-        count : int64 expression
-            Groups.
-        """
-        self._num_turned = None
-        if self.overlap:
-            self._emit_overlapping(first, height, count, last, span)
-            return
-        with T.serial(i64(0), count) as number:
-            self._ahead = self._begins_of(rows_of(first, number + 1, height, last), self._fetched)
-            self._enter(RowGroup(rows_of(first, number, height, last)))
-            for one in self.schedule.passes:
-                self._pass(one, span)
-            self._leave()
-
-    def _emit_overlapping(self, first: Any, height: int, count: Any, last: Any, span: Span) -> None:
-        begins, known = LeftToNext("int64"), LeftToNext(DTYPE)
-        early, *middle, late = self.schedule.passes
-        # What the first pass of a group tells goes from one iteration to the next, as where its rows begin.
-        head = RowGroup(rows_of(first, i64(0), height, last))
-        self._ahead = self._begins_of(rows_of(first, i64(1), height, last), self._fetched)
-        self._enter(head)
-        begins.save(head.begins)
-        names = self._known_after(early, height)
-        known.save(dict.fromkeys(names, const(0.0, 1)))
-        with T.If(count > i64(0)), T.Then():
-            self._pass(early, span)
-            known.save({key: head.scalars[key] for key in names})
-        with T.serial(i64(0), count) as number:
-            group = RowGroup(rows_of(first, number, height, last), begins.take())
-            group.scratch = self._scratch_of(number, height)
-            following = RowGroup(rows_of(first, number + 1, height, last))
-            following.scratch = self._scratch_of(number + 1, height)
-            following.begins = self._begins(following.rows)
-            begins.save(following.begins)
-            self._enter(group)
-            group.scalars |= known.take()
-            self._ahead = {name: [following.begins[name, i] for i in range(height)] for name in self._fetched}
-            for one in middle:
-                self._pass(one, span)
-            with T.If(number + 1 < count), T.Then():
-                if not middle:
-                    rows = rows_of(first, number + 2, height, last)
-                    self._ahead = self._begins_of(rows, self._fetched)
-                self._enter(following)
-                self._pass(early, span)
-                known.save({key: following.scalars[key] for key in names})
-            self._resume(group)
-            self._pass(late, span)
-            self._leave()
-
-    def _enter(self, group: RowGroup) -> None:
+    def enter(self, group: RowGroup) -> None:
         """Compute what is known of some rows before the first pass."""
         bind, rows = TirOps().bind, group.rows
-        group.begins = group.begins or self._begins(rows)
+        group.begins = group.begins or self.begins(rows)
         averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         self._resume(group)
         for i, row in enumerate(rows):
@@ -202,51 +135,23 @@ class RowBody:
             self._num_turned,
         )
 
-    def _leave(self) -> None:
+    def leave(self, group: RowGroup) -> None:
         """Write the outputs that rows have one of."""
         for name in self.problem.outputs:
             if not self.problem.is_wide(self.problem.indices[name]):
-                for i in range(len(self._now.rows)):
-                    value, begin = self._now.scalars[name, i], self._now.begins[name, i]
+                for i in range(len(group.rows)):
+                    value, begin = group.scalars[name, i], group.begins[name, i]
                     store(self.memory.buffers[name], value, [begin], 1)
 
-    def _begins(self, rows: Sequence[Any]) -> dict[Key, Any]:
+    def begins(self, rows: Sequence[Any]) -> dict[Key, Any]:
         """Return where rows of all that is read and written begin."""
-        found = self._begins_of(rows, [*self.problem.reads, *self.problem.outputs])
+        found = self.begins_of(rows, [*self.problem.reads, *self.problem.outputs])
         return {(name, i): begin for name, begins in found.items() for i, begin in enumerate(begins)}
 
-    def _begins_of(self, rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    def begins_of(self, rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return where rows of some of that begin, by name."""
         bind = TirOps().bind
         return {name: [bind(self.memory.begin(name, row)) for row in rows] for name in names}
-
-    def _known_after(self, one: Pass, height: int) -> list[Key]:
-        """Return the values of a whole row that are known after a pass."""
-        return [(p.name, i) for p in (*one.reductions, *one.scalars) for i in range(height)]
-
-    def _scratch_of(self, number: Any, height: int) -> Any:
-        """Return where a group's values begin: two of them take turns where they overlap."""
-        if not self.schedule.overlaps:
-            return i64(0)
-        size = self.pitch * (len(self.schedule.kept) * height)
-        return TirOps().bind(tirx.truncmod(number, i64(2)) * size)
-
-    @property
-    def _fetched(self) -> list[str]:
-        """What is fetched ahead: gathered rows, and where there are several passes all that move on.
-
-        No processor foresees where a gathered row lies, and while passes compute what L1 holds few read on.
-        """
-        if self.fetch == "none":
-            return []
-        columns = "".join(self.problem.columns)
-        moving = set(self.problem.rows[-1:] if len(self.schedule.passes) > 1 else ())
-        found = []
-        for name, read in self.problem.reads.items():
-            own = self.problem.seen_as(name)
-            lies_apart = bool(read.shift or read.taps or read.reorders)
-            if read.positions or (columns in own and moving & set(own) and not lies_apart):
-                found.append(name)
-        return found
 
     @property
     def _fetching(self) -> int:
@@ -266,7 +171,7 @@ class RowBody:
 
     def _fetch(self, column: Any) -> None:
         """Fetch a line of each of the next rows, and of these rows of what is written later."""
-        for name, begins in self._ahead.items():
+        for name, begins in self.ahead.items():
             for begin in begins:
                 prefetch(self.memory.buffers[self.problem.reads[name].tensor], begin + column)
         for name in self._written_later:
@@ -285,8 +190,15 @@ class RowBody:
     def _scalar(self, operand: str | float, i: int) -> Any:
         return self._now.scalars[operand, i] if isinstance(operand, str) else const(operand, 1)
 
-    def _pass(self, one: Pass, span: Span) -> None:
-        accumulators = self._open(one)
+    def go_through(self, parts: Sequence[tuple[Pass, RowGroup]], span: Span) -> None:
+        """Emit passes, each over a group of its own, in one loop: a step of each, in turn."""
+        opened = [self._open(one, group) for one, group in parts]
+
+        def vectors(begin: Any, j: int, mask: Any) -> None:
+            for (one, group), accumulators in zip(parts, opened, strict=True):
+                self._resume(group)
+                self._vectors(one, accumulators, begin, j, mask)
+
         num_vectors, step, lanes = self.step // self.lanes, self.step, self.lanes
         full = (
             self.columns // step if isinstance(self.columns, int) else tirx.truncdiv(self.columns, i64(step))
@@ -295,13 +207,15 @@ class RowBody:
         with T.serial(as_int64(span.first), last) as number:
             begin = TirOps().bind(number * step)
             for j in range(num_vectors):
-                self._vectors(one, accumulators, begin + j * lanes, j, None)
-        self._tail(one, accumulators, span, full)
-        self._close(one, accumulators)
-        for i in range(len(self._now.rows)):
-            self._narrow(one.scalars, i)
+                vectors(begin + j * lanes, j, None)
+        self._tail(vectors, span, full)
+        for (one, group), accumulators in zip(parts, opened, strict=True):
+            self._resume(group)
+            self._close(one, accumulators)
+            for i in range(len(group.rows)):
+                self._narrow(one.scalars, i)
 
-    def _tail(self, one: Pass, accumulators: Any, span: Span, full: Any) -> None:
+    def _tail(self, emit: Callable[[Any, int, Any], None], span: Span, full: Any) -> None:
         """Emit what is left of a row after its whole steps: a vector at a time, the last one cut off."""
         lanes, step = self.lanes, self.step
 
@@ -310,12 +224,12 @@ class RowBody:
                 begin = as_int64(full * step + j * lanes)
                 if not isinstance(self.columns, int):
                     with T.If(begin < self.columns), T.Then():
-                        self._vectors(one, accumulators, begin, j, first_lanes(self.columns - begin, lanes))
+                        emit(begin, j, first_lanes(self.columns - begin, lanes))
                     continue
                 left = self.columns - full * step - j * lanes
                 if left > 0:
                     mask = None if left >= lanes else first_lanes(i64(left), lanes)
-                    self._vectors(one, accumulators, begin, j, mask)
+                    emit(begin, j, mask)
 
         if isinstance(self.columns, int) and self.columns % step == 0:
             return
@@ -325,10 +239,10 @@ class RowBody:
         with T.If(span.last > as_int64(full)), T.Then():
             vectors()
 
-    def _open(self, one: Pass) -> dict[tuple[str, int, int], Any]:
+    def _open(self, one: Pass, group: RowGroup) -> dict[tuple[str, int, int], Any]:
         accumulators = {}
         for p in one.reductions:
-            for i in range(len(self._now.rows)):
+            for i in range(len(group.rows)):
                 for j in range(NUM_ACCUMULATORS):
                     slot = small_buffer(self.lanes, DTYPE)
                     store(slot, const(BEGIN[p.kind], self.lanes), [0], self.lanes)

@@ -20,7 +20,8 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.across import AcrossBody
 from dietcode.search_space.cpu.rows.body import RowBody
 from dietcode.search_space.cpu.rows.group import Span
-from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import OVERLAPS, RowKernel
+from dietcode.search_space.cpu.rows.order import emit_groups
 from dietcode.search_space.cpu.rows.space import num_tasks
 from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
 from dietcode.search_space.partition import ceildiv, choose_partition
@@ -119,13 +120,14 @@ def _task(
         scratch, pitch = None, i64(0)
         if plan.kept:
             pitch = ops.bind(ceildiv(columns, width, ops) * width)
-            scratch = buffers.enter_context(workspace(pitch * (plan.num_kept(micro_kernel.overlap) * height)))
+            num_kept = plan.num_kept(micro_kernel.overlap != OVERLAPS[0])
+            scratch = buffers.enter_context(workspace(pitch * (num_kept * height)))
         body = RowBody(
             problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
         )
-        body.overlap, body.fetch = micro_kernel.overlap, micro_kernel.fetch
+        body.fetch = micro_kernel.fetch
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
-        body.emit_groups(begin, height, groups, ops.bind(rows - 1), span)
+        emit_groups(body, micro_kernel.overlap, begin, height, groups, ops.bind(rows - 1), span)
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
                 body.emit([row], span)

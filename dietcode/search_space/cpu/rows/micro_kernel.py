@@ -10,6 +10,9 @@ KEEPS = ("costly", "all", "none")
 """What later passes read, not computing it again: what takes long, all, nothing; the first is the default."""
 FETCHES = ("all", "next", "none")
 """Lines that an early pass asks for: the next rows' and those that a later pass writes, the former, none."""
+OVERLAPS = ("none", "before", "beside")
+"""Where the first pass of the next rows is: after the last one of these, before it, in one loop with it."""
+_WORDS = {"keep": KEEPS, "overlap": OVERLAPS, "fetch": FETCHES}
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,15 @@ class RowKernel:
         Whether one core computes everything, so that no other is woken.
     stream : bool
         Whether outputs that no pass reads are written past the caches.
-    overlap : bool
-        Whether the first pass of the next rows comes before the last one of these.
+    overlap : str
+        One of `OVERLAPS`.
     fetch : str
         One of `FETCHES`. Some processors find lines that follow each other by themselves, and lose by it.
 
     Raises
     ------
     ValueError
-        `keep` is not one of `KEEPS`, or `fetch` not one of `FETCHES`.
+        `keep` is not one of `KEEPS`, `fetch` not one of `FETCHES`, or `overlap` not one of `OVERLAPS`.
     """
 
     rows: int
@@ -43,44 +46,45 @@ class RowKernel:
     keep: str = KEEPS[0]
     serial: bool = False
     stream: bool = False
-    overlap: bool = False
+    overlap: str = OVERLAPS[0]
     fetch: str = FETCHES[0]
 
     def __post_init__(self) -> None:
-        if self.keep not in KEEPS:
-            raise ValueError(f"keep {str(self.keep)[:40]!r}; allowed: {', '.join(KEEPS)}")
-        if self.fetch not in FETCHES:
-            raise ValueError(f"fetch {str(self.fetch)[:40]!r}; allowed: {', '.join(FETCHES)}")
+        for axis, allowed in _WORDS.items():
+            if getattr(self, axis) not in allowed:
+                raise ValueError(f"{axis} {str(getattr(self, axis))[:40]!r}; allowed: {', '.join(allowed)}")
 
     @property
     def name(self) -> str:
         """The step, then what is not the default: ``4x64``, ``1x64-all-serial``."""
         parts = [f"{self.rows}x{self.columns}"]
-        parts += [f"keep-{self.keep}"] * (self.keep != KEEPS[0]) + ["serial"] * self.serial
-        parts += ["stream"] * self.stream + ["overlap"] * self.overlap
-        parts += [f"fetch-{self.fetch}"] * (self.fetch != FETCHES[0])
-        return "-".join(parts)
+        parts += ["serial"] * self.serial + ["stream"] * self.stream
+        return "-".join(parts + [f"{axis}-{word}" for axis, word in self._words.items()])
+
+    @property
+    def _words(self) -> dict[str, str]:
+        """The axes that are said in a word, where that is not the default."""
+        found = {axis: str(getattr(self, axis)) for axis in _WORDS}
+        return {axis: word for axis, word in found.items() if word != _WORDS[axis][0]}
 
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key: rows, columns, then the other axes."""
-        words = KEEPS.index(self.keep), FETCHES.index(self.fetch)
-        return self.rows, self.columns, *words, self.serial, self.stream, self.overlap
+        words = (allowed.index(getattr(self, axis)) for axis, allowed in _WORDS.items())
+        return self.rows, self.columns, *words, self.serial, self.stream
 
     @property
     def ways(self) -> frozenset[str]:
         """How it computes; predictions for ways that were not tried have a larger spread."""
-        axes = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
-        axes |= {self.keep: self.keep != KEEPS[0], f"fetch-{self.fetch}": self.fetch != FETCHES[0]}
-        return frozenset(name for name, is_on in axes.items() if is_on)
+        axes = {"serial": self.serial, "stream": self.stream}
+        words = {f"{axis}-{word}" for axis, word in self._words.items()}
+        return frozenset(words | {name for name, is_on in axes.items() if is_on})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
-        others = {"serial": self.serial, "stream": self.stream, "overlap": self.overlap}
-        data |= {"keep": self.keep} if self.keep != KEEPS[0] else {}
-        data |= {"fetch": self.fetch} if self.fetch != FETCHES[0] else {}
-        return data | {name: value for name, value in others.items() if value}
+        others = {"serial": self.serial, "stream": self.stream}
+        return data | self._words | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowKernel:
@@ -92,6 +96,7 @@ class RowKernel:
             The data describe no micro-kernel.
         """
         rows, columns = int(data["rows"]), int(data["columns"])
+        overlap = data.get("overlap", OVERLAPS[0])  # older records have a boolean
         if rows < 1 or columns < 1:
             raise ValueError(f"a step of {rows}x{columns}")
         return cls(
@@ -100,6 +105,6 @@ class RowKernel:
             data.get("keep", KEEPS[0]),
             data.get("serial", False) is True,
             data.get("stream", False) is True,
-            data.get("overlap", False) is True,
+            OVERLAPS[1] if overlap is True else overlap,
             data.get("fetch", FETCHES[0]),
         )

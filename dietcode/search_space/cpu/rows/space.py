@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, KEEPS, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, KEEPS, OVERLAPS, RowKernel
 from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
 
@@ -25,7 +25,7 @@ def num_tasks(micro_kernel: RowKernel, limits: Limits) -> int:
 
 def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool:
     """Whether code for a micro-kernel can be generated, and its step is small enough."""
-    is_default = not micro_kernel.overlap and micro_kernel.fetch == FETCHES[0]
+    is_default = micro_kernel.overlap == OVERLAPS[0] and micro_kernel.fetch == FETCHES[0]
     if not is_default and (problem.inner or len(schedule(problem, micro_kernel.keep).passes) < 2):
         return False
     if micro_kernel.stream and micro_kernel.fetch == "next":  # as all: what passes the caches is not fetched
@@ -77,7 +77,7 @@ def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> 
     found = [
         replace(micro_kernel, serial=not micro_kernel.serial),
         replace(micro_kernel, stream=not micro_kernel.stream),
-        replace(micro_kernel, overlap=not micro_kernel.overlap),
+        *(replace(micro_kernel, overlap=overlap) for overlap in OVERLAPS if overlap != micro_kernel.overlap),
         *(replace(micro_kernel, fetch=fetch) for fetch in FETCHES if fetch != micro_kernel.fetch),
     ]
     own = schedule(problem, micro_kernel.keep)
@@ -97,5 +97,5 @@ def row_workspace_bytes(
     _, _, columns, _ = problem.sizes(extents)
     pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
     plan = schedule(problem, micro_kernel.keep)
-    kept = plan.num_kept(micro_kernel.overlap)
+    kept = plan.num_kept(micro_kernel.overlap != OVERLAPS[0])
     return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES
