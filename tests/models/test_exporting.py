@@ -192,6 +192,27 @@ def test_names_of_derived_dimensions() -> None:
         assert_same(module, graph, weights, (torch.randn(2, 3, size, 6),))
 
 
+class Unpatched(torch.nn.Module):
+    """Images of patches of 2 by 2, put together by a composite operator that has no rule of its own."""
+
+    def forward(self, x: Any) -> Any:
+        """Return an image twice as large."""
+        n, _, height, width = x.shape
+        patches = torch.einsum("nchw,kc->nhwk", x, torch.ones(12, 6)).reshape(n, height, width, 2, 2, 3)
+        return torch.einsum("nhwpqc->nchpwq", patches).reshape(n, 3, 2 * height, 2 * width)
+
+
+def test_a_saved_program_of_derived_dimensions_is_taken_apart(tmp_path: Path) -> None:
+    h = torch.export.Dim("h", min=1, max=8)
+    module = Unpatched().eval()
+    program = export(module, (torch.randn(2, 6, 4, 6),), dynamic_shapes=({0: B, 2: 2 * h},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    graph, weights = import_exported(load_exported(tmp_path / "model.pt2"), "model", {})
+    assert graph.ranges == {"B": (1, 8), "h": (1, 8)}
+    for batch, height in ((1, 2), (3, 10)):
+        assert_same(module, graph, weights, (torch.randn(batch, 6, height, 6),))
+
+
 class Written(torch.nn.Module):
     """Takes a tensor and a list of them under names that PyTorch writes in small letters or not at all."""
 

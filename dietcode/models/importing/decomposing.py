@@ -14,6 +14,7 @@ from dietcode.models.own_thread import alone, here
 
 _BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
 _WINDOWS = "pooling_output_shape_pad_lr"
+_KIND_OF_SYMBOL = "symbol_is_type"
 _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 
 
@@ -26,6 +27,7 @@ def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
         stack.enter_context(_operators_found_once())
         stack.enter_context(sizes_of_one_alike())
         stack.enter_context(windows_of_all_sizes())
+        stack.enter_context(_ranges_of_expressions())
         return program.run_decompositions(dict(table))
 
 
@@ -55,6 +57,23 @@ def windows_of_all_sizes() -> Iterator[None]:
         replaced = here(_num_windows, own) if own else None
         with _replaced(meta, _WINDOWS, replaced):
             yield
+
+
+@contextlib.contextmanager
+def _ranges_of_expressions() -> Iterator[None]:
+    """Let PyTorch take apart a saved program that has a range of an expression, as of ``2*h``.
+
+    It asks of all that has a range whether it is a symbol of a certain kind, and stops at what is none.
+    """
+    from torch.utils._sympy import symbol
+
+    own = getattr(symbol, _KIND_OF_SYMBOL, None)
+
+    def is_of_kind(one: Any, kinds: Any) -> bool:
+        return bool(one.is_symbol and own and own(one, kinds))
+
+    with _replaced(symbol, _KIND_OF_SYMBOL, here(is_of_kind, own) if own else None):
+        yield
 
 
 def _num_windows(

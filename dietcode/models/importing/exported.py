@@ -162,8 +162,7 @@ def _decomposed_step_by_step(program: Any) -> Any:
 
     try:
         program = run_decompositions(program, {})
-    # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
-    except (AssertionError, RuntimeError):
+    except (AssertionError, RuntimeError):  # PyTorch 2.13 stumbles over loops within loops
         return program
     except KeyError as error:  # of a weight called as what PyTorch's module of a program has, as ``code``
         said = one_line(str(error), 120)
