@@ -333,9 +333,8 @@ def floor_divide(numerator: Extent, divisor: Extent) -> Extent:
             return exact
         if divisor.constant > 0 and rest.terms[0][0] < 0:  # -(-L // 2), which is rounded up, is (L + 1) // 2
             return exact - floor_divide(rest * -1 + (divisor.constant - 1), divisor)
-    if exact.terms:  # what is left may be a quotient of a quotient
-        return exact + floor_divide(rest, divisor)
-    return _atom("//", rest, divisor)
+    # What is left may be a quotient of a quotient.
+    return exact + floor_divide(rest, divisor) if exact.terms else _atom("//", rest, divisor)
 
 
 def _without_nested(numerator: Extent, divisor: Extent) -> tuple[Extent, Extent]:

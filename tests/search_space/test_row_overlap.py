@@ -46,10 +46,14 @@ def test_what_two_groups_keep_lies_apart() -> None:
     extents = {"m": 9, "n": 70}
     # The exponential of X is kept by the first pass and read by the last one; of softmax none is.
     problem = problem_of("costly-norm")
-    assert schedule(problem, "all").overlaps and not schedule(problem_of("softmax"), "all").overlaps
-    apart, one = (RowKernel(1, 64, "all", overlap=overlap) for overlap in ("beside", "none"))
-    found = [row_workspace_bytes(problem, kernel, limits, extents) for kernel in (apart, one)]
-    assert found[0] == 2 * found[1] > 0
+    found = {overlap: schedule(problem, "all").num_groups(overlap) for overlap in OVERLAPS}
+    assert found == {"none": 1, "before": 2, "beside": 2}
+    # That of softmax is kept by the second pass and read by the third.
+    found = {overlap: schedule(problem_of("softmax"), "all").num_groups(overlap) for overlap in OVERLAPS}
+    assert found == {"none": 1, "before": 1, "beside": 2}
+    kernels = [RowKernel(1, 64, "all", overlap=overlap) for overlap in OVERLAPS]
+    sizes = [row_workspace_bytes(problem, kernel, limits, extents) for kernel in kernels]
+    assert sizes == [sizes[0], 2 * sizes[0], 2 * sizes[0]] and sizes[0] > 0
 
 
 def test_one_pass_has_nothing_that_overlaps() -> None:

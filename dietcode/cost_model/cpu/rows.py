@@ -57,7 +57,7 @@ FEATURES = (
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("is_streaming", "0/1", "outputs are written past the caches"),
     Feature("is_overlapping", "0/1", "the next rows begin before these end"),
-    Feature("is_interleaved", "0/1", "their first pass and the last one of these are one loop"),
+    Feature("is_interleaved", "0/1", "passes of several groups of rows are one loop"),
     Feature("fetches_next", "0/1", "lines of the next rows are asked for"),
     Feature("fetches_written", "0/1", "lines that a later pass writes are asked for"),
     Feature("log_rows", "log2 rows", "flattened rows"),

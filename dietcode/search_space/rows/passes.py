@@ -61,18 +61,25 @@ class Schedule:
     passes: tuple[Pass, ...]
     kept: tuple[str, ...]
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether the last pass reads what the first one keeps.
+    def num_groups(self, overlap: str) -> int:
+        """Return how many groups of rows have kept values at once.
 
-        Where the first pass of some rows comes before the last one of others, these keep it apart.
+        Parameters
+        ----------
+        overlap : str
+            ``none``; ``before``: the first pass of the next rows comes before the last one of these;
+            ``beside``: each pass is in one loop with the pass before it of the next rows.
         """
-        first, last = self.passes[0], self.passes[-1]
-        return len(self.passes) > 1 and any(name in self.kept and name in first.stores for name in last.loads)
-
-    def num_kept(self, overlap: bool) -> int:
-        """Return the rows that are kept for each row of a group: twice as many where two groups need them."""
-        return len(self.kept) * (2 if overlap and self.overlaps else 1)
+        stored = {name: number for number, one in enumerate(self.passes) for name in one.stores}
+        waits = [
+            (stored[name], number)
+            for number, one in enumerate(self.passes)
+            for name in one.loads
+            if name in self.kept
+        ]
+        if overlap == "before":
+            return 2 if (0, len(self.passes) - 1) in waits else 1
+        return 1 + max((read - wrote for wrote, read in waits), default=0) if overlap == "beside" else 1
 
 
 def schedule(problem: RowProblem, keep: str) -> Schedule:

@@ -143,6 +143,11 @@ class RowBody:
                     value, begin = group.scalars[name, i], group.begins[name, i]
                     store(self.memory.buffers[name], value, [begin], 1)
 
+    def begins_of_all(self, height: int) -> list[Key]:
+        """Return what `begins` has for some rows."""
+        names = (*self.problem.reads, *self.problem.outputs)
+        return [(name, i) for name in names for i in range(height)]
+
     def begins(self, rows: Sequence[Any]) -> dict[Key, Any]:
         """Return where rows of all that is read and written begin."""
         found = self.begins_of(rows, [*self.problem.reads, *self.problem.outputs])

@@ -20,7 +20,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.across import AcrossBody
 from dietcode.search_space.cpu.rows.body import RowBody
 from dietcode.search_space.cpu.rows.group import Span
-from dietcode.search_space.cpu.rows.micro_kernel import OVERLAPS, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.order import emit_groups
 from dietcode.search_space.cpu.rows.space import num_tasks
 from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
@@ -120,8 +120,8 @@ def _task(
         scratch, pitch = None, i64(0)
         if plan.kept:
             pitch = ops.bind(ceildiv(columns, width, ops) * width)
-            num_kept = plan.num_kept(micro_kernel.overlap != OVERLAPS[0])
-            scratch = buffers.enter_context(workspace(pitch * (num_kept * height)))
+            num_rows = len(plan.kept) * plan.num_groups(micro_kernel.overlap) * height
+            scratch = buffers.enter_context(workspace(pitch * num_rows))
         body = RowBody(
             problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
         )

@@ -11,7 +11,7 @@ KEEPS = ("costly", "all", "none")
 FETCHES = ("all", "next", "none")
 """Lines that an early pass asks for: the next rows' and those that a later pass writes, the former, none."""
 OVERLAPS = ("none", "before", "beside")
-"""Where the first pass of the next rows is: after the last one of these, before it, in one loop with it."""
+"""Passes of the next rows: after the last one of these, the first before that, each beside a later one."""
 _WORDS = {"keep": KEEPS, "overlap": OVERLAPS, "fetch": FETCHES}
 
 

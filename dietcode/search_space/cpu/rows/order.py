@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -9,7 +10,6 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.body import RowBody
 from dietcode.search_space.cpu.rows.group import Key, LeftToNext, RowGroup, Span, rows_of
-from dietcode.search_space.cpu.rows.micro_kernel import OVERLAPS
 from dietcode.search_space.rows.passes import Pass
 from dietcode.search_space.tir import DTYPE, TirOps, i64
 from dietcode.search_space.vectors import const
@@ -19,15 +19,6 @@ def emit_groups(
     body: RowBody, overlap: str, first: Any, height: int, count: Any, last: Any, span: Span
 ) -> None:
     """Compute groups of rows that follow each other, while the next rows are fetched into the caches.
-
-    Where they overlap, the first pass of the next group comes before the last one of a group:
-
-        first pass of group 0
-        for group: passes between; first pass of the next group; last pass
-
-    So there is work while what a pass has added up is combined across the lanes and made a quotient or a
-    root of, which takes some 50 cycles, and for which the next pass waits. ``beside`` makes one loop of
-    those two, so that lines are read while others are written, as a copy does it.
 
     Parameters
     ----------
@@ -40,36 +31,47 @@ def emit_groups(
     count : int64 expression
         Groups.
     """
-    if overlap != OVERLAPS[0]:
-        _emit_overlapping(body, overlap == "beside", first, height, count, last, span)
-        return
-    fetched = _fetched(body)
-    with T.serial(i64(0), count) as number:
-        body.ahead = body.begins_of(rows_of(first, number + 1, height, last), fetched)
-        body.emit(rows_of(first, number, height, last), span)
+    emit = {"none": _emit_apart, "before": _emit_before, "beside": _emit_beside}[overlap]
+    emit(body, lambda number: rows_of(first, number, height, last), height, count, span)
     body.ahead = {}
 
 
-def _emit_overlapping(
-    body: RowBody, is_beside: bool, first: Any, height: int, count: Any, last: Any, span: Span
-) -> None:
+RowsOf = Callable[[Any], list[Any]]
+"""The rows of a group, by its number."""
+
+
+def _emit_apart(body: RowBody, rows: RowsOf, height: int, count: Any, span: Span) -> None:
+    fetched = _fetched(body)
+    with T.serial(i64(0), count) as number:
+        body.ahead = body.begins_of(rows(number + 1), fetched)
+        body.emit(rows(number), span)
+
+
+def _emit_before(body: RowBody, rows: RowsOf, height: int, count: Any, span: Span) -> None:
+    """Compute the first pass of the next group before the last one of a group.
+
+        first pass of group 0
+        for group: passes between; first pass of the next group; last pass
+
+    So there is work while what a pass has added up is combined across the lanes and made a quotient or a
+    root of, which takes some 50 cycles, and for which the next pass waits.
+    """
     begins, known, fetched = LeftToNext("int64"), LeftToNext(DTYPE), _fetched(body)
     early, *middle, late = body.schedule.passes
     # What the first pass of a group tells goes from one iteration to the next, as where its rows begin.
-    head = RowGroup(rows_of(first, i64(0), height, last))
-    body.ahead = body.begins_of(rows_of(first, i64(1), height, last), fetched)
+    head = RowGroup(rows(i64(0)))
+    body.ahead = body.begins_of(rows(i64(1)), fetched)
     body.enter(head)
     begins.save(head.begins)
-    names = _known_after(early, height)
+    names = _known_after([early], height)
     known.save(dict.fromkeys(names, const(0.0, 1)))
     with T.If(count > i64(0)), T.Then():
         body.go_through([(early, head)], span)
         known.save({key: head.scalars[key] for key in names})
     with T.serial(i64(0), count) as number:
-        group = RowGroup(rows_of(first, number, height, last), begins.take())
-        group.scratch = _scratch_of(body, number, height)
-        following = RowGroup(rows_of(first, number + 1, height, last))
-        following.scratch = _scratch_of(body, number + 1, height)
+        group, following = RowGroup(rows(number), begins.take()), RowGroup(rows(number + 1))
+        group.scratch = _scratch_of(body, "before", number, height)
+        following.scratch = _scratch_of(body, "before", number + 1, height)
         following.begins = body.begins(following.rows)
         begins.save(following.begins)
         body.enter(group)
@@ -77,37 +79,80 @@ def _emit_overlapping(
         body.ahead = {name: [following.begins[name, i] for i in range(height)] for name in fetched}
         for one in middle:
             body.go_through([(one, group)], span)
-        with T.If(number + 1 < count):
-            with T.Then():
-                if not middle:
-                    body.ahead = body.begins_of(rows_of(first, number + 2, height, last), fetched)
-                body.enter(following)
-                beside = [(late, group)] if is_beside else []
-                body.go_through([(early, following), *beside], span)
-                known.save({key: following.scalars[key] for key in names})
-                if is_beside:
-                    body.leave(group)
-            if is_beside:
-                with T.Else():
-                    body.go_through([(late, group)], span)
-                    body.leave(group)
-        if not is_beside:
-            body.go_through([(late, group)], span)
+        with T.If(number + 1 < count), T.Then():
+            if not middle:
+                body.ahead = body.begins_of(rows(number + 2), fetched)
+            body.enter(following)
+            body.go_through([(early, following)], span)
+            known.save({key: following.scalars[key] for key in names})
+        body.go_through([(late, group)], span)
+        body.leave(group)
+
+
+def _emit_beside(body: RowBody, rows: RowsOf, height: int, count: Any, span: Span) -> None:
+    """Compute the last pass of a group in one loop with the pass before it of the next one, and so on.
+
+        for group: one loop: last pass; the pass before it of the next group; … first pass of one further on
+
+    So nothing waits for what a pass has added up, and lines are read while others are written, as a copy
+    does it. Where one of those groups does not exist, at the beginning and at the end, each pass has a loop.
+    """
+    bind, passes, fetched = TirOps().bind, body.schedule.passes, _fetched(body)
+    most = len(passes) - 1
+    # What goes from one iteration to the next: of the groups of which pass 0, 1, … was the last one.
+    left = [(LeftToNext("int64"), LeftToNext(DTYPE)) for _ in range(most)]
+    names = [_known_after(passes[: done + 1], height) for done in range(most)]
+    for (begins, known), own in zip(left, names, strict=True):
+        begins.save(dict.fromkeys(body.begins_of_all(height), i64(0)))
+        known.save(dict.fromkeys(own, const(0.0, 1)))
+
+    def entered(number: Any, which: int) -> RowGroup:
+        """Return a group that has come to a pass."""
+        group = RowGroup(rows(number), left[which - 1][0].take() if which else {})
+        group.scratch = _scratch_of(body, "beside", number, height)
+        body.enter(group)
+        if which:
+            group.scalars |= left[which - 1][1].take()
+        return group
+
+    def leave(group: RowGroup, which: int) -> None:
+        """Leave a group to its next pass, or write the rest of its outputs."""
+        if which == most:
             body.leave(group)
-    body.ahead = {}
+            return
+        left[which][0].save(group.begins)
+        left[which][1].save({key: group.scalars[key] for key in names[which]})
+
+    with T.serial(i64(0), count + most) as step:
+        numbers = [bind(step - which) for which in range(len(passes))]
+        body.ahead = body.begins_of(rows(step + 1), fetched)
+        with T.If(tirx.all(step < count, step >= i64(most))):
+            with T.Then():
+                groups = [entered(number, which) for which, number in enumerate(numbers)]
+                body.go_through(list(zip(passes, groups, strict=True)), span)
+                for which, group in enumerate(groups):
+                    leave(group, which)
+            with T.Else():
+                for which in reversed(range(len(passes))):
+                    number = numbers[which]
+                    with T.If(tirx.all(number >= i64(0), number < count)), T.Then():
+                        group = entered(number, which)
+                        body.go_through([(passes[which], group)], span)
+                        leave(group, which)
 
 
-def _known_after(one: Pass, height: int) -> list[Key]:
-    """Return the values of a whole row that are known after a pass."""
-    return [(p.name, i) for p in (*one.reductions, *one.scalars) for i in range(height)]
+def _known_after(passes: Sequence[Pass], height: int) -> list[Key]:
+    """Return the values of a whole row that are known after some passes."""
+    return [(p.name, i) for one in passes for p in (*one.reductions, *one.scalars) for i in range(height)]
 
 
-def _scratch_of(body: RowBody, number: Any, height: int) -> Any:
-    """Return where a group's values begin: two of them take turns where they overlap."""
-    if not body.schedule.overlaps:
+def _scratch_of(body: RowBody, overlap: str, number: Any, height: int) -> Any:
+    """Return where a group's values begin: those that are in work at once take turns."""
+    turns = body.schedule.num_groups(overlap)
+    if turns == 1:
         return i64(0)
     size = body.pitch * (len(body.schedule.kept) * height)
-    return TirOps().bind(tirx.truncmod(number, i64(2)) * size)
+    return TirOps().bind(tirx.truncmod(number, i64(turns)) * size)
 
 
 def _fetched(body: RowBody) -> list[str]:

@@ -97,5 +97,5 @@ def row_workspace_bytes(
     _, _, columns, _ = problem.sizes(extents)
     pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
     plan = schedule(problem, micro_kernel.keep)
-    kept = plan.num_kept(micro_kernel.overlap != OVERLAPS[0])
+    kept = len(plan.kept) * plan.num_groups(micro_kernel.overlap)
     return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES
