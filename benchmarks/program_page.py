@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.evidence.pages import to_be_known
 from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.markdown import table
 from benchmarks.program_counts import ENTRIES, WITHOUT
 
 _NAMES = {
@@ -75,8 +76,8 @@ def with_table(text: str) -> str:
         It has no marks.
     """
     heads = "program|hidden|instances|ours, ms|in kernels|runs|eager, one by one|by hand|DyNet|a recursion"
-    table = _table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip()
-    return between_marks(text, "benchmarks.program_page", [table], PAGE)
+    written = table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip()
+    return between_marks(text, "benchmarks.program_page", [written], PAGE)
 
 
 def _ms(value: float) -> str:
@@ -119,11 +120,11 @@ Runs of blocks in a call of 64 instances, and the kernels that they launch, with
 left out). Where a number is that of the first column, the program has nothing for it: trees need no fibers
 as long as no value decides.
 """,
-        _table(
+        table(
             ["program", "runs", *(f"no {one}" for one in WITHOUT[:4])],
             ([_NAMES[name], *_of(rows, name, "runs", ("", *WITHOUT[:4]))] for name in known),
         ),
-        _table(
+        table(
             ["program", "kernels", *(f"no {one}" for one in WITHOUT), "operators"],
             (
                 [
@@ -148,7 +149,7 @@ kernels where DyNet launches 1653; of the BiRNN (large) 380 and 580. Ours, at ba
 25 to 50 ns a node (`python -m benchmarks.program_scheduling`, loop subtracted; the fastest of 15 calls,
 without a record).
 """,
-        _table(
+        table(
             ["program", "batch", "nodes", "if each operator were one", "runs", "kernels", "waits"],
             (
                 [_NAMES[name], str(batch), *_of_row(rows[name, batch, ""])]
@@ -161,12 +162,12 @@ without a record).
 DyNet 2.2 on one thread, ours on two; commit {times["commit"]}, {times["date"]}: the rows of
 [programs.md](programs.md#measured), which says how they were tuned and measured.
 """,
-        _table(
+        table(
             ["program", "hidden", "batch", "paper: DyNet, ACROBAT ms", "×", "here: DyNet, ours ms", "×"],
             _beside_paper(times["rows"]),
         ),
         "## Not measured, or not there\n",
-        _table(["in the paper", "here"], _MISSING),
+        table(["in the paper", "here"], _MISSING),
     ]
     return "\n".join(parts)
 
@@ -196,7 +197,7 @@ Table 9, of its NestedRNN at batch 8, has 41.08/42.49 ms after 100 rounds of tun
 (`python -m benchmarks.program_ablation`, commit {found["commit"]}, {found["date"]}); calls of all variants
 take turns, medians of seven rounds.
 
-{_table(["program", "batch", "all, ms", *(f"no {name}" for name in variants)], rows)}"""
+{table(["program", "batch", "all, ms", *(f"no {name}" for name in variants)], rows)}"""
 
 
 def _of(rows: dict[Any, Row], name: str, what: str, without: Sequence[str]) -> list[str]:
@@ -224,11 +225,6 @@ def _pair(peer: float | None, ours: float | None) -> list[str]:
         f"{'-' if peer is None else f'{peer:.2f}'}, {ours:.2f}",
         "" if peer is None else f"{peer / ours:.1f}",
     ]
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

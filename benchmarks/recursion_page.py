@@ -9,7 +9,6 @@ Made from ``recursion.json`` and ``recursion_parts.json`` in ``benchmarks/result
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import to_be_known, write_index
 from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.markdown import table, wrapped
 
 _NAMES = {
     "tree-fc": "TreeFC",
@@ -82,7 +82,7 @@ def with_summary(text: str) -> str:
         "of the peak",
     ]
     return between_marks(
-        text, "benchmarks.recursion_page", [_table(head, _summed(found["rows"])).rstrip()], PAGE
+        text, "benchmarks.recursion_page", [table(head, _summed(found["rows"])).rstrip()], PAGE
     )
 
 
@@ -120,7 +120,7 @@ def page(folder: Path) -> str:
     one = [row for row in found["rows"] if row["threads"] == 1]
     parts = [
         f"# Recursions: {device_name(found)}\n",
-        _wrapped(
+        wrapped(
             f"""Written by `python -m benchmarks.recursion_page`. Ours: float32, commit {found["commit"]},
             {found["date"]}; DyNet 2.2 on one thread, which is all that it uses; PyTorch
             {found["versions"]["torch"]} batched by level by hand, of whose forms without tables of words the
@@ -132,30 +132,30 @@ def page(folder: Path) -> str:
             are of GPUs.{to_be_known(found)}"""
         ),
         "## Beside PyTorch and DyNet\n",
-        _table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
+        table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
     ]
     calm = [row for row in two if not row.get("disturbed")]
     if tables := [*_of_tables(calm)]:
         parts += [
             "The same beside PyTorch written with tables of the words' products, as ours has them:\n",
-            _table([*_OF, "PyTorch with tables ×"], tables),
+            table([*_OF, "PyTorch with tables ×"], tables),
         ]
     if one:
         parts += [
             "## One thread\n",
-            _table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(one)),
+            table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(one)),
         ]
     parts += [
         "## Over DyNet, beside Table 5 of the paper\n",
         "The paper's: an Intel Cascade Lake, 8 cores. Sentences and perfect trees as it describes them.\n",
-        _table(
+        table(
             ["model", "hidden", "batch", "paper: DyNet, Cortex ms", "×", "here: DyNet, ours ms", "×"],
             _beside_paper(calm),
         ),
         *_of_roofline([row for row in calm if "peak_gflops" in row]),
         "## Putting structures into order, beside section 7.5\n",
-        _table(["structures", "batch", "nodes", "paper µs", "here µs"], _orders(calm)),
-        _wrapped(
+        table(["structures", "batch", "nodes", "paper µs", "here µs"], _orders(calm)),
+        wrapped(
             """The paper's structures come as its own objects; ours as arrays, which are checked, from Python,
             one reading each."""
         ),
@@ -164,15 +164,6 @@ def page(folder: Path) -> str:
     if path.exists():
         parts += _of_parts(json.loads(path.read_text()))
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 110) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
 def _best(row: dict[str, Any], word: str) -> float:
@@ -206,7 +197,7 @@ def _of_roofline(rows: Rows) -> list[str]:
     head = [*_OF, "MFLOP", "peak", "reading", "ours", "PyTorch", "ours of the peak", "ours ×", "most ×"]
     return [
         "## Roofline (the paper's appendix C)\n",
-        _wrapped(
+        wrapped(
             f"""FLOPs are those of the products that a model needs; all rates are GFLOP/s. The peak is what
             the cores gave beside the row, in multiply-adds in registers, so that nothing which computes these
             products can be faster over PyTorch than the last column, whatever it does besides. Reading is the
@@ -214,7 +205,7 @@ def _of_roofline(rows: Rows) -> list[str]:
             beside the row: where it is below the peak, levels wait for their weights. The peak allows less
             than twice PyTorch's speed for: {_below_two(rows)}."""
         ),
-        _table(head, map(_roofline, rows)),
+        table(head, map(_roofline, rows)),
     ]
 
 
@@ -284,7 +275,7 @@ def _of_parts(found: dict[str, Any]) -> list[str]:
 without samples; with Python between levels, `tree_lstm` is called for each level by itself. Memory is how
 far one call raises what is resident, in a process of its own.
 """,
-        _table(head, rows),
+        table(head, rows),
     ]
 
 

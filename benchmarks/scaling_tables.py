@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.facts import RESULTS, ROOT, device_name, slug
+from benchmarks.markdown import table
 
 PAGE = ROOT / "docs" / "scaling.md"
 _PART = re.compile(r"(?P<begin><!-- (?P<name>[a-z-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
@@ -20,16 +21,16 @@ def tables(results: Path = RESULTS) -> dict[str, str]:
     claims = json.loads((results / "claims.json").read_text())
     return {
         "measured": _measured(simulated, claims),
-        "burst": _table(
+        "burst": table(
             ("devices that differ", *_WAITS), [(row["kinds"], *_waits(row)) for row in simulated["burst"]]
         ),
-        "loads": _table(
+        "loads": table(
             ("load", *_WAITS), [(f"{row['load']:.0%}", *_waits(row)) for row in simulated["loads"]]
         ),
-        "kinds": _table(
+        "kinds": table(
             ("devices that differ", *_WAITS), [(row["kinds"], *_waits(row)) for row in simulated["kinds"]]
         ),
-        "fleets": _table(
+        "fleets": table(
             ("workers", *_WAITS), [(row["workers"], *_waits(row)) for row in simulated["fleets"]]
         ),
         "limits": _limits(simulated),
@@ -112,7 +113,7 @@ def _measured(simulated: dict[str, Any], claims: dict[str, Any]) -> str:
         f"{name}: the jobs are the tunings of [its workloads](evidence/{slug(name)}/workloads.md), each of"
     )
     where += f" the commit there; all else is of commit {claims['commit']}, {claims['date']}.\n\n"
-    return where + _table(("what", "measured", "record"), rows)
+    return where + table(("what", "measured", "record"), rows)
 
 
 def _limits(simulated: dict[str, Any]) -> str:
@@ -130,7 +131,7 @@ def _limits(simulated: dict[str, Any]) -> str:
         ("the burst, if a claim needed no new process", _secs(simulated["no_start"]["secs"])),
         ("the burst, as it is", _secs(burst["secs"])),
     ]
-    return _table(("limit", "figure"), rows)
+    return table(("limit", "figure"), rows)
 
 
 def _fan_out(path: Path) -> str:
@@ -156,14 +157,9 @@ def _fan_out(path: Path) -> str:
     rows.append(("any number", "no limit", f"{1 / (1 - builds):.2f}"))
     said = ", ".join(f"{name} {share:.0%}" for name, share in job["share"].items())
     where = f"{device_name(engines)}, commit {engines['commit']}, {engines['date']}, one job"
-    return f"A job on {job['workload']}: {said} ({where}).\n\n" + _table(
+    return f"A job on {job['workload']}: {said} ({where}).\n\n" + table(
         ("workers that build", "builds a second", "a job is × as fast"), rows
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
 def _secs(value: float) -> str:

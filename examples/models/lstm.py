@@ -32,6 +32,11 @@ def full(layers: int = 1) -> nn.Module:
     return build(10000, 300, 512, layers, bidirectional=False)
 
 
+def two() -> nn.Module:
+    """The same with two layers."""
+    return full(2)
+
+
 def example_args(batch: int = 2, length: int = 9, vocabulary: int = 500) -> tuple[Any, ...]:
     return (torch.randint(0, vocabulary, (batch, length)),)
 

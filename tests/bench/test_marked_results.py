@@ -22,6 +22,7 @@ from benchmarks import (
     facts,
     headline,
     headline_tables,
+    model_page,
     oracle,
     overhead,
     program_page,
@@ -208,6 +209,49 @@ def test_a_disturbed_program_has_no_figure(monkeypatch: pytest.MonkeyPatch) -> N
     assert "| TreeLSTM | 256 | 8 | 4.31, 1.48 | 2.9 | not measured |  |" in program_page.evidence()
 
 
+MODEL_ROW = {
+    "best": "onnxruntime",
+    "ratio": 1.25,
+    "first_secs": 0.003,
+    "alone_secs": 0.002,
+    "kernel_secs": 0.0018,
+    "host_secs": 0.0002,
+    "memory": {
+        **{"values": 40, "storages": 6, "bytes_apart": 8 << 20, "bytes": 2 << 20, "bytes_static": 2 << 20},
+        **{"secs_apart": 5e-6, "secs_apart_touched": 1e-4, "secs_first": 1e-6, "secs_first_touched": 2e-5},
+    },
+}
+
+
+def test_the_page_of_models_has_the_papers_tables(tmp_path: Path) -> None:
+    secs = {"dietcode": 0.002, "onnxruntime": 0.0025, "dietcode-static": 0.0019}
+    rows = [
+        MODEL_ROW | {"size": [1, 100], "secs": secs, "disturbed": None},
+        MODEL_ROW | {"size": [1, 7], "secs": secs, "disturbed": WHY},
+    ]
+    record = {
+        **{"device": "CPU", "processor": {"family": 1}, "cores": 2, "commit": "abc", "date": "2026-11-27"},
+        **{"versions": {"torch": "2.13.0"}, "geometric_mean": 1.25, "worst": 1.25},
+        "missing": {"openvino": "no module"},
+    }
+    (tmp_path / "model-bert-full.json").write_text(json.dumps(record | {"rows": rows}))
+    dispatched = {
+        **{"layer": "expand", "tokens": 128, "disturbed": None},
+        "secs": {"static": 1e-3, "at most 8": 1.1e-3, "at most 1": 1.3e-3},
+        "num_kernels": {"static": 1, "at most 8": 3, "at most 1": 1},
+    }
+    (tmp_path / "dispatch.json").write_text(
+        json.dumps(record | {"trials": 8, "seconds": 5.0, "rows": [dispatched]})
+    )
+    page = model_page.page(tmp_path)
+    assert "| 1×100 | 2 | 2.5 | 1.25 | 1.5 |" in page and "| 1×7 | disturbed |" in page
+    assert "ours 20, ONNX Runtime 25" in page, "microseconds a token"
+    assert "| bert-full | 1×100 | 1.9 | 2 | 2 | 1.8 | 0.2 | 10.0% | 0.95 |" in page
+    assert "| bert-full | 1×100 | 40 | 6 | 85% | 8.00 | 2.00 | 2.00 | 5.0 | 100.0 | 1.0 |" in page
+    assert "| expand | 128 | 1.00 | 1.10 | 1.30 | 3, 1 |" in page
+    assert "OpenVINO: no module" in page and "Table 1" not in page, "no LSTM was measured"
+
+
 def test_pages_are_what_the_commands_write() -> None:
     assert program_page.EVIDENCE.read_text() == program_page.evidence(), "python -m benchmarks.program_page"
     text = program_page.PAGE.read_text()
@@ -217,6 +261,9 @@ def test_pages_are_what_the_commands_write() -> None:
     for record in RESULTS.glob("*/recursion.json"):
         written = (OUTPUT / record.parent.name / "recursion.md").read_text()
         assert written == recursion_page.page(record.parent), "python -m benchmarks.recursion_page"
+    for folder in model_page.folders():
+        written = model_page.page_path(folder).read_text()
+        assert written == model_page.page(folder), "python -m benchmarks.model_page"
 
 
 @pytest.mark.parametrize(
