@@ -5,7 +5,7 @@
 Three layers are tuned for 1 to 128 tokens, their categories chosen again with at most so many micro-kernels,
 and each is tuned for 128 tokens alone, where the same budget goes to one shape. All take turns. Writes
 ``dispatch.json`` of this device in ``benchmarks/results``; what is tuned lies in
-``build/benchmarks/dispatch`` and is not tuned again.
+``build/benchmarks/dispatch`` and is not tuned again with the same budget.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def main() -> None:
 
 def tuned(layer: str, trials: int, seconds: float) -> dict[str, Path]:
     """Return the libraries of a layer: for 128 tokens alone, and by at most so many micro-kernels."""
-    found = {"static": BUILD / f"{layer}-static"}
-    every = BUILD / f"{layer}-every"
+    build = BUILD / f"{trials}-trials-{seconds:g}-s"
+    found = {"static": build / f"{layer}-static"}
+    every = build / f"{layer}-every"
     for folder, least in ((found["static"], _STATIC), (every, 1)):
         if not folder.exists():
             spec = folder.with_suffix(".json")
@@ -62,7 +63,7 @@ def tuned(layer: str, trials: int, seconds: float) -> dict[str, Path]:
             spec.write_text(json.dumps(_spec(folder.name, *LAYERS[layer], least)))
             _run("tune", str(spec), "-o", str(folder), "--trials", f"{trials}", "--seconds", f"{seconds:g}")
     for most in MOST:
-        found[f"at most {most}"] = folder = BUILD / f"{layer}-{most}"
+        found[f"at most {most}"] = folder = build / f"{layer}-{most}"
         if not folder.exists():
             _run("reselect", str(every), "--objective", f"max_kernels={most}", "-o", str(folder))
     return found

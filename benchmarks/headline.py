@@ -101,12 +101,15 @@ def page(folder: Path) -> str:
     if speeds:
         parts += [
             "## Beside PyTorch",
-            "Float32, against the fastest path of PyTorch at each shape, in turns; geometric mean over the "
-            "shapes, with its 95 % interval over shapes, not over runs of tuning (bootstrap); and the "
-            "worst shape. The peak is what the cores gave beside the shapes, in multiply-adds: where it "
-            "differs much, somebody else had a share of the machine. Predictions are of the same call again "
-            "and again, with the cores to itself; how far they are off here is in the last figure, the mean "
-            "of the shapes: other paths leave nothing in the caches, and what somebody else had is in it.",
+            "Float32, against the fastest path of PyTorch at each shape, in turns of about 10 ms, each after "
+            "warm calls of its own; geometric mean over the shapes, with its 95 % interval over shapes, not "
+            "over runs of tuning (bootstrap); and the worst shape. The peak is what the cores gave beside "
+            "the shapes, in multiply-adds: where it differs much, somebody else had a share of the machine. "
+            "Predictions are of the same call again and again, with the cores to itself, and some of the "
+            "shapes are those that tuning measured; how far they are off in these bursts is the mean of the "
+            "shapes. *Call by call* each call of the library follows one of that path of PyTorch, which "
+            "leaves nothing in the caches, and threads that spin: the library's speed over PyTorch's there, "
+            "and how far predictions are off there.",
             speed_table(speeds),
         ]
     if gaps:

@@ -19,7 +19,8 @@ Row = dict[str, Any]
 def speed_table(rows: list[Row]) -> str:
     """A row a workload."""
     heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline"
-    heads += "|peak beside, GFLOP/s|predictions off, in turns|commit"
+    heads += "|peak beside, GFLOP/s|predictions off, in bursts|call by call|worst there|predictions off there"
+    heads += "|commit"
     lines = []
     for row in rows:
         summary, tuning = row["summary"], row["tuning"]
@@ -42,7 +43,8 @@ def speed_table(rows: list[Row]) -> str:
                 f"{summary['ratio']['worst']:.2f} × ({at(summary['ratio']['worst_at'])})",
                 f"{summary['of_roof']['geomean']:.0%}",
                 f"{summary['peak_gflops'][0]:.0f} to {summary['peak_gflops'][-1]:.0f}",
-                f"{off_in_turns(row):.0%}",
+                f"{off_in_bursts(row):.0%}",
+                *call_by_call(row),
                 commit(row),
             ]
         )
@@ -279,10 +281,21 @@ def company_table(found: Row) -> str:
     return text + "\n\n" + markdown(heads.split("|"), lines)
 
 
-def off_in_turns(row: Row) -> float:
-    """Mean of how far the predictions of a result are from what was measured beside PyTorch."""
+def off_in_bursts(row: Row) -> float:
+    """Mean of how far the predictions of a result are from what was measured in bursts between PyTorch's."""
     calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
     return float(np.mean([abs(one["predicted_gflops"] / one["measured_gflops"] - 1) for one in calm]))
+
+
+def call_by_call(row: Row) -> tuple[str, str, str]:
+    """The library over PyTorch where each call follows one of the other, the worst shape, and predictions."""
+    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
+    if not all(one.get("in_company") for one in calm):
+        return "", "", ""
+    rates = [one["in_company"]["measured_gflops"] for one in calm]
+    ratios = [rate / one["in_company"]["vendor_gflops"] for rate, one in zip(rates, calm, strict=True)]
+    off = [abs(one["predicted_gflops"] / rate - 1) for rate, one in zip(rates, calm, strict=True)]
+    return f"{np.exp(np.mean(np.log(ratios))):.2f} ×", f"{min(ratios):.2f} ×", f"{np.mean(off):.0%}"
 
 
 def gap_to_median(row: Row) -> float:

@@ -59,8 +59,10 @@ def planned(own: Any, tensors: Sequence[Any]) -> dict[str, Any]:
 
 
 def _bytes_of(executable: Executable, name: str, binding: dict[str, int]) -> int:
+    """Return the bytes of a value; sizes that steps set count as at most."""
     type_ = executable.type_of(name)
-    extents = [extent.evaluate(binding) for extent in type_.shape]
+    ranges = executable.ranges | {known: (value, value) for known, value in binding.items()}
+    extents = [extent.bounds(ranges)[1] for extent in type_.shape]
     return int(np.prod(extents, dtype=np.int64)) * np.dtype(type_.dtype).itemsize
 
 

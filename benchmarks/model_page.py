@@ -22,7 +22,7 @@ from benchmarks.markdown import table, wrapped
 _PEERS = {
     "torch-eager": "PyTorch eager",
     "torch-compile-freezing": "torch.compile",
-    "aoti": "AOTInductor",
+    "aotinductor": "AOTInductor",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
 }
@@ -71,8 +71,8 @@ def page(folder: Path) -> str:
             one process, medians; PyTorch {first["versions"]["torch"]}. Rows that something disturbed have no
             figure. The paper, Nimble (MLSys 2021), measured sentences of the MRPC corpus on other machines,
             with other software: its numbers stand beside ours, they do not compare with them; sizes here are
-            single ones. Its Table 2, of tree-LSTM, is of structures: see [recursions](recursion.md), of the
-            sizes of the Cortex paper. Its GPU and its ARM CPU are not measured."""
+            single ones. Its Table 2, of tree-LSTM, is of structures: {_of_structures(folder)}. Its GPU and
+            its ARM CPU are not measured."""
         ),
         "## Models\n",
         *(_of_model(name, found) for name, found in records.items()),
@@ -85,6 +85,12 @@ def page(folder: Path) -> str:
     if dispatch.exists():
         parts += _of_dispatch(_read(dispatch))
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _of_structures(folder: Path) -> str:
+    if not page_path(folder).with_name("recursion.md").exists():
+        return "not measured on this device"
+    return "see [recursions](recursion.md), of the sizes of the Cortex paper"
 
 
 def _read(path: Path) -> Row:
@@ -199,7 +205,8 @@ def _memory(records: dict[str, Row]) -> Iterable[str]:
     for name, found in records.items():
         for row in found["rows"]:
             own = row["memory"]
-            times = [f"{1e6 * own[key]:.1f}" for key in ("secs_apart", "secs_apart_touched", "secs_first")]
+            keys = ("secs_apart", "secs_apart_touched", "secs_first", "secs_first_touched")
+            times = ["" if row["disturbed"] else f"{1e6 * own[key]:.1f}" for key in keys]
             static = f"{own['bytes_static'] / 2**20:.2f}" if "bytes_static" in own else ""
             sizes = [f"{own[key] / 2**20:.2f}" for key in ("bytes_apart", "bytes")]
             counts = [own["values"], own["storages"], f"{1 - own['storages'] / max(1, own['values']):.0%}"]
@@ -210,10 +217,10 @@ def _memory(records: dict[str, Row]) -> Iterable[str]:
         for each value, and up to 8 % more memory than a static plan. Here values that live at different times
         share storages, all of which are one piece of memory: the first call of a size allocates it, later
         calls of sizes that are no larger nothing but their outputs. Without a plan each call would allocate
-        each value, in the time given (µs, then with every page of them written once)."""
+        each value, in the time given (µs, untouched and with every page written once)."""
     )
     head = ["model", "size", "values", "storages", "fewer", "MB apart", "MB planned", "MB static"]
-    yield table([*head, "µs apart", "µs, written", "µs of the first call"], rows)
+    yield table([*head, "µs apart", "written", "µs of the first call", "written"], rows)
 
 
 def _of_dispatch(found: Row) -> Iterable[str]:

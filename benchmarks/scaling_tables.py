@@ -157,7 +157,12 @@ def _fan_out(path: Path) -> str:
     rows.append(("any number", "no limit", f"{1 / (1 - builds):.2f}"))
     said = ", ".join(f"{name} {share:.0%}" for name, share in job["share"].items())
     where = f"{device_name(engines)}, commit {engines['commit']}, {engines['date']}, one job"
-    return f"A job on {job['workload']}: {said} ({where}).\n\n" + table(
+    before = (
+        " Before the rule by which MetaSchedule may be left out; without it the others' shares are larger."
+        if job["share"].get("metaschedule")
+        else ""
+    )
+    return f"A job on {job['workload']}: {said} ({where}).{before}\n\n" + table(
         ("workers that build", "builds a second", "a job is × as fast"), rows
     )
 

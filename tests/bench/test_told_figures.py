@@ -54,7 +54,7 @@ def test_the_readme_tells_speeds_of_its_records() -> None:
     ) in text
     rows = headline.found(RESULTS / SHARED, "cpu")
     peaks = [bound for row in rows for bound in row["summary"]["peak_gflops"]]
-    gaps = [headline_tables.off_in_turns(row) for row in rows]
+    gaps = [headline_tables.off_in_bursts(row) for row in rows]
     ratios = {row["workload"]: row["summary"]["ratio"] for row in rows}
     dense, *others = (ratios.pop(name) for name in ("bert-dense", "dense-rows", "bert-bmm-qk", "bert-bmm-pv"))
     large, qk, pv = (f"{one['geomean']:.2f} × ({one['worst']:.2f})" for one in others)
@@ -66,6 +66,19 @@ def test_the_readme_tells_speeds_of_its_records() -> None:
         f"{100 * min(gaps):.0f} to {max(gaps):.0%}",
     ]
     assert " ".join(said) in text
+
+
+def test_the_readme_tells_speeds_call_by_call() -> None:
+    rows = {row["workload"]: row for row in headline.found(RESULTS / headline.README_DEVICE, "cpu")}
+    shown = [headline_tables.call_by_call(row) for row in rows.values()]
+    means = [mean for mean, _, _ in shown]
+    off = sorted(int(share.rstrip("%")) for _, _, share in shown)
+    assert list(rows) == ["bert-dense", "dense-rows", "bert-bmm-qk", "two-dims"]
+    said = ", ".join(mean.removesuffix(" ×") for mean in means[:-1]) + f" and {means[-1]}"
+    text = told("README.md")
+    assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
+    assert f"{min(worst for _, worst, _ in shown)} at worst" in text
+    assert f"each after one of PyTorch's, by {off[0]} to {off[-1]}%" in told("docs/method.md")
 
 
 def test_the_readme_tells_what_metaschedule_reaches_for_one_shape() -> None:

@@ -110,6 +110,15 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         ["Y"],
         {"X": "mn", "gamma": "n"},
     ),
+    "norm-and-sum": (  # of three passes, the last of which may read what the first and what the second keep
+        {
+            "S": {"add": ["X", "R"]},
+            "N": {"layernorm": ["S", "gamma", "beta"], "axis": "n"},
+            "Y": {"add": ["N", "S"]},
+        },
+        ["Y"],
+        {"X": "mn", "R": "mn", "gamma": "n", "beta": "n"},
+    ),
     "reductions": (
         {
             "total": {"sum": "X", "axis": "n"},
@@ -443,8 +452,8 @@ def overlapping(lanes: int) -> list[RowKernel]:
     return [RowKernel(rows, 4 * lanes, keep, overlap=overlap) for rows, keep, overlap in axes]
 
 
-OVERLAPPING = ("softmax", "lengths", "embedding", "add-norm", "costly-norm")
-"""Of three passes, with positions in a table; of two, the last of which may read what the first one keeps."""
+OVERLAPPING = ("softmax", "lengths", "embedding", "add-norm", "costly-norm", "norm-and-sum")
+"""Of three passes, with positions in a table; others, whose last pass may read what the first one keeps."""
 
 
 @functools.cache

@@ -51,6 +51,8 @@ def test_what_two_groups_keep_lies_apart() -> None:
     # That of softmax is kept by the second pass and read by the third.
     found = {overlap: schedule(problem_of("softmax"), "all").num_groups(overlap) for overlap in OVERLAPS}
     assert found == {"none": 1, "before": 1, "beside": 2}
+    found = {one: schedule(problem_of("norm-and-sum"), "all").num_groups(one) for one in OVERLAPS}
+    assert found == {"none": 1, "before": 2, "beside": 3}
     kernels = [RowKernel(1, 64, "all", overlap=overlap) for overlap in OVERLAPS]
     sizes = [row_workspace_bytes(problem, kernel, limits, extents) for kernel in kernels]
     assert sizes == [sizes[0], 2 * sizes[0], 2 * sizes[0]] and sizes[0] > 0
@@ -71,8 +73,9 @@ def test_the_order_of_groups_is_told_by_name_and_record(overlap: str) -> None:
 
 
 def test_a_record_that_says_only_that_groups_overlap_is_read() -> None:
-    data = {"form": "rows", "rows": 1, "columns": 64, "overlap": True}
-    assert RowKernel.from_json(data) == RowKernel(1, 64, overlap="before")
+    data = {"form": "rows", "rows": 1, "columns": 64}
+    assert RowKernel.from_json(data | {"overlap": True}) == RowKernel(1, 64, overlap="before")
+    assert RowKernel.from_json(data | {"overlap": False}) == RowKernel(1, 64)
 
 
 def test_lines_that_nothing_asks_for_are_no_choice() -> None:

@@ -18,7 +18,7 @@ KERNEL_ROWS = 50
 Sort = Annotated[str | None, Query(max_length=80)]
 Order = Annotated[Literal["asc", "desc"], Query()]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000, alias="page")]
-_AXES = ("steps", "gather", "direct", "window", "keep", "serial", "stream")
+_AXES = ("steps", "gather", "direct", "window", "keep", "serial", "stream", "overlap", "fetch")
 _LOOPS = ("batch", "rows", "columns", "reduction")
 _CUDA_AXES = ("row_vthreads", "column_vthreads", "stages", "splits")
 

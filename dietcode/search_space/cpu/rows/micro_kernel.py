@@ -56,7 +56,7 @@ class RowKernel:
 
     @property
     def name(self) -> str:
-        """The step, then what is not the default: ``4x64``, ``1x64-all-serial``."""
+        """The step, then what is not the default: ``4x64``, ``1x64-serial-keep-all``."""
         parts = [f"{self.rows}x{self.columns}"]
         parts += ["serial"] * self.serial + ["stream"] * self.stream
         return "-".join(parts + [f"{axis}-{word}" for axis, word in self._words.items()])
@@ -105,6 +105,6 @@ class RowKernel:
             data.get("keep", KEEPS[0]),
             data.get("serial", False) is True,
             data.get("stream", False) is True,
-            OVERLAPS[1] if overlap is True else overlap,
+            OVERLAPS[overlap] if isinstance(overlap, bool) else overlap,
             data.get("fetch", FETCHES[0]),
         )

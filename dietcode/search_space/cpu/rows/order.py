@@ -92,7 +92,7 @@ def _emit_before(body: RowBody, rows: RowsOf, height: int, count: Any, span: Spa
 def _emit_beside(body: RowBody, rows: RowsOf, height: int, count: Any, span: Span) -> None:
     """Compute the last pass of a group in one loop with the pass before it of the next one, and so on.
 
-        for group: one loop: last pass; the pass before it of the next group; … first pass of one further on
+        for group: one loop: first pass of a group further on; …; the second last of the next; last pass
 
     So nothing waits for what a pass has added up, and lines are read while others are written, as a copy
     does it. Where one of those groups does not exist, at the beginning and at the end, each pass has a loop.
