@@ -10,6 +10,7 @@ import pytest
 from graph_runs import assert_functions, assert_same, imported, torch
 from kernel_runs import lowered, model_of
 
+from dietcode.errors import ShapeError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.tensor_type import TensorType
@@ -153,6 +154,11 @@ def test_bags_and_bilinear_layers() -> None:
     graph, weights = imported(program)
     for size in (2, 3, 9):
         assert_same(module, graph, weights, example(size))
+    positions, offsets, shares = example(3)
+    model = model_of(lowered(graph), weights)
+    # PyTorch refuses what lies before the first bag, too.
+    with pytest.raises(ShapeError, match=r"test_scattering_import\.py:\d+: .* of 3 elements"):
+        model(positions, offsets + 1, shares)
 
 
 @pytest.mark.parametrize("function", ["tanh", "relu"])

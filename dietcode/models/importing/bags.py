@@ -11,6 +11,7 @@ from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, rule
 
 _MODES = ("sum", "mean", "max")
+_NO_BAG = (1 << 31) - 1
 
 
 @rule("aten.embedding_bag.padding_idx")
@@ -66,8 +67,12 @@ def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 
 def _bag_of_each(m: Importer, offsets: str, length: Extent) -> str:
-    """Return the number of the bag of each position: how many bags have begun, less one."""
+    """Return the number of the bag of each position: how many bags have begun, less one.
+
+    A position before the first bag, which PyTorch refuses, gets a number that no bag has, so that a call is
+    refused here too.
+    """
     dtype = m.type(offsets).dtype
     number = m.reshape(m.add("arange", stop=length, dtype=dtype), (length, ONE))
-    begun = m.add("cast", m.add("less_equal", offsets, number), dtype="int64")
-    return m.add("sub", m.add("sum", begun, axes=(1,)), 1)
+    begun = m.add("sum", m.add("cast", m.add("less_equal", offsets, number), dtype="int64"), axes=(1,))
+    return m.add("where", m.add("less", 0, begun), m.add("sub", begun, 1), _NO_BAG)
