@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quiet_machine import nothing_disturbs
 from small_libraries import SAFE_ERROR, built
 
 from dietcode.bench import confined
 from dietcode.bench.compare import bench, coarse_first
 from dietcode.bench.confined import HaltedError, confined_bench, vendor_of
-from dietcode.measure import disturbance
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +119,7 @@ def test_a_bench_that_is_closed_leaves_no_process() -> None:
 def test_with_little_time_fewer_instances_are_measured_and_they_lie_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for limit in ("_MOST_OTHERS", "_MOST_SLOWER", "_MOST_SPREAD"):  # what is disturbed would come last
-        monkeypatch.setattr(disturbance, limit, float("inf"))
+    nothing_disturbs(monkeypatch)  # what is disturbed would come last
     found: list[int] = []
     secs = 0.25
     while not found:  # a busy machine comes to none so soon
