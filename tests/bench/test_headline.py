@@ -127,7 +127,7 @@ def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None
     assert "† From a tree with uncommitted changes." in page and "‡ The record does not say" in page
     assert "drawn |" not in page and "Drawn, predicted and not measured: drawn (3 shapes)." in page
     # Predicted 150, measured 100, 120 and 140; what was disturbed is no part of it.
-    assert "| 300 to 320 | 27% | abc † § |" in page
+    assert "| 300 to 320 | 27% |  |  |  | abc † § |" in page, "no call was read between two of PyTorch's"
     assert "§ By an earlier generator" in page and "¶ The record does not say" in page
 
 
@@ -268,3 +268,18 @@ def test_the_page_of_a_device_is_what_the_command_writes(folder: Path) -> None:
     written = (OUTPUT / folder.name / "workloads.md").read_text()
     assert written == headline.page(folder), "run python -m benchmarks.headline"
     assert f"{folder.name}/workloads" in (OUTPUT / "index.md").read_text()
+
+
+def test_calls_one_by_one_between_pytorchs() -> None:
+    rates = ((100.0, 50.0, 150.0), (80.0, 160.0, 80.0))
+    rows = [
+        {
+            "predicted_gflops": predicted,
+            "in_company": {"measured_gflops": own, "vendor_gflops": vendor},
+            "disturbed": None,
+        }
+        for own, vendor, predicted in rates
+    ]
+    assert headline_tables.call_by_call({"instances": rows}) == ("1.00 ×", "0.50 ×", "25%")
+    del rows[0]["in_company"]
+    assert headline_tables.call_by_call({"instances": rows}) == ("", "", "")

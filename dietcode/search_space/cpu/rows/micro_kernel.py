@@ -56,10 +56,12 @@ class RowKernel:
 
     @property
     def name(self) -> str:
-        """The step, then what is not the default: ``4x64``, ``1x64-serial-keep-all``."""
+        """The step, then what is not the default: ``4x64``, ``1x64-keep-all-serial``."""
         parts = [f"{self.rows}x{self.columns}"]
+        words = {axis: f"{axis}-{word}" for axis, word in self._words.items()}
+        parts += [words.pop("keep")] if "keep" in words else []
         parts += ["serial"] * self.serial + ["stream"] * self.stream
-        return "-".join(parts + [f"{axis}-{word}" for axis, word in self._words.items()])
+        return "-".join(parts + list(words.values()))
 
     @property
     def _words(self) -> dict[str, str]:
