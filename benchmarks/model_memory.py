@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.graph.signature import flatten_arguments
 from dietcode.runtime.models.executable import Executable
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 
@@ -15,7 +16,7 @@ _PAGE = 4096
 _READINGS = 50
 
 
-def planned(own: Any, tensors: Sequence[Any]) -> dict[str, Any]:
+def planned(own: Any, args: Sequence[Any]) -> dict[str, Any]:
     """Return what a call at some shapes allocates for values between its steps, with and without a plan.
 
     Without one, each value has a buffer of its own in each call. With it, values that live at different times
@@ -26,11 +27,12 @@ def planned(own: Any, tensors: Sequence[Any]) -> dict[str, Any]:
     Parameters
     ----------
     own : dietcode.runtime.models.model.Model
-    tensors : sequence of torch.Tensor
-        The inputs, in order.
+    args : sequence
+        Of a call.
     """
     executable: Executable = own.executable
-    binding = own.guard.bind(tuple(tuple(one.shape) for one in tensors))
+    given = flatten_arguments(executable.signature, args, {})
+    binding = own.guard.bind(tuple(tuple(given[name].shape) for name in executable.inputs))
     sizes = [_bytes_of(executable, name, binding) for name in executable.storage_of]
     _, num_bytes = storage_offsets(executable, binding)
 

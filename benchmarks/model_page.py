@@ -3,7 +3,7 @@
     python -m benchmarks.model_page
 
 Made from ``model-*.json`` and ``dispatch.json`` in ``benchmarks/results/<device>/`` alone; writes
-``docs/evidence/<device>/models.md``.
+``docs/evidence/<device>/models.md``, and the table of `DEVICE` in docs/models.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import to_be_known, write_index
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
 from benchmarks.markdown import table, wrapped
 
 _PEERS = {
@@ -35,6 +35,8 @@ _PAPER_BERT = {"Nimble": 307.0, "MXNet": 455.8, "PyTorch": 479.5, "TensorFlow": 
 _PAPER_OVERHEAD = (19.38, 24.32, 21.06, 3.26)  # Table 4, of its Intel CPU: milliseconds
 _LSTM = {"model-lstm-full": "one layer", "model-lstm-two": "two layers"}
 _BERT, _LENGTH = "model-bert-full", 128
+DEVICE = "amd-epyc-family-25-model-17-2-cores"  # whose table docs/models.md has
+PAGE = ROOT / "docs" / "models.md"
 Row = dict[str, Any]
 
 
@@ -47,6 +49,26 @@ def main() -> None:
         path.write_text(page(folder))
         print(path.relative_to(ROOT))
     write_index(OUTPUT)
+    PAGE.write_text(with_summary(PAGE.read_text()))
+
+
+def with_summary(text: str) -> str:
+    """Return docs/models.md with today's table of `DEVICE` between its marks.
+
+    Raises
+    ------
+    SystemExit
+        It has no marks.
+    """
+    lines = []
+    for name, found in _records(RESULTS / DEVICE).items():
+        rows = found["rows"]
+        ratios = ["disturbed" if row["disturbed"] else f"{row['ratio']:.2f}" for row in rows]
+        mean, worst = f"{found['geometric_mean']:.2f}", f"{found['worst']:.2f}"
+        sizes = ", ".join(map(_size, rows))
+        lines.append([name.removeprefix("model-"), sizes, ", ".join(ratios), f"{mean} / {worst}"])
+    head = ["model", "sizes", "times the best other", "mean / worst"]
+    return between_marks(text, "benchmarks.model_page", [table(head, lines).rstrip()], PAGE)
 
 
 def folders() -> list[Path]:
@@ -61,8 +83,7 @@ def page_path(folder: Path) -> Path:
 
 def page(folder: Path) -> str:
     """Return the page of the device whose records a folder has."""
-    records = {path.stem: _read(path) for path in sorted(folder.glob("model-*.json"))}
-    records = {name: found for name, found in records.items() if _is_of_today(found)}
+    records = _records(folder)
     first = next(iter(records.values()))
     parts = [
         f"# Whole models: {device_name(first)}\n",
@@ -85,6 +106,11 @@ def page(folder: Path) -> str:
     if dispatch.exists():
         parts += _of_dispatch(_read(dispatch))
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _records(folder: Path) -> dict[str, Row]:
+    records = {path.stem: _read(path) for path in sorted(folder.glob("model-*.json"))}
+    return {name: found for name, found in records.items() if _is_of_today(found)}
 
 
 def _of_structures(folder: Path) -> str:

@@ -179,9 +179,9 @@ def _row(
     ratio, own_secs = secs[best] / secs["dietcode"], secs["dietcode"]
     kernels = _kernel_secs(own, args)
     facts = {"secs": secs, "best": best, "ratio": ratio, "first_secs": first_secs, "error": error}
-    facts["memory"] = planned(own, _LEAVES(args))
+    facts["memory"] = planned(own, args)
     if static is not None:
-        facts["memory"]["bytes_static"] = planned(static, _LEAVES(args))["bytes"]
+        facts["memory"]["bytes_static"] = planned(static, args)["bytes"]
     facts["disturbed"] = secs.disturbed
     facts |= {"kernel_secs": kernels["kernels"], "host_secs": kernels["host"], "alone_secs": kernels["call"]}
     others = ", ".join(f"{name} {one * 1e3:.2f}" for name, one in secs.items() if name != "dietcode")

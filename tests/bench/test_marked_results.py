@@ -262,6 +262,8 @@ def test_pages_are_what_the_commands_write() -> None:
     for record in RESULTS.glob("*/recursion.json"):
         written = (OUTPUT / record.parent.name / "recursion.md").read_text()
         assert written == recursion_page.page(record.parent), "python -m benchmarks.recursion_page"
+    text = model_page.PAGE.read_text()
+    assert model_page.with_summary(text) == text, "python -m benchmarks.model_page"
     for folder in model_page.folders():
         written = model_page.page_path(folder).read_text()
         assert written == model_page.page(folder), "python -m benchmarks.model_page"

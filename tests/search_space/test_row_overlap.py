@@ -10,7 +10,7 @@ from row_blocks import OVERLAPPING, built_overlapping, problem_of
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import FETCHES, OVERLAPS, RowKernel
-from dietcode.search_space.cpu.rows.space import allows, neighbours, row_workspace_bytes
+from dietcode.search_space.cpu.rows.space import allows, neighbours, row_workspace_bytes, seeds
 from dietcode.search_space.rows.passes import schedule
 from dietcode.target.cpu import CpuTarget
 
@@ -63,6 +63,16 @@ def test_one_pass_has_nothing_that_overlaps() -> None:
     for overlap in OVERLAPS[1:]:
         assert not allows(problem_of("lookup"), RowKernel(1, 64, overlap=overlap), limits)
         assert not allows(problem_of("channels-first"), RowKernel(16, 4, overlap=overlap), limits)
+
+
+def test_a_search_begins_with_passes_in_one_loop_where_there_are_several() -> None:
+    limits = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
+    found = [k for k in seeds(problem_of("layernorm"), limits) if k.overlap == "beside"]
+    assert {(kernel.rows, kernel.columns, kernel.fetch) for kernel in found} == {
+        (1, 64, "all"),
+        (1, 64, "none"),
+    }
+    assert {kernel.overlap for kernel in seeds(problem_of("lookup"), limits)} == {"none"}
 
 
 @pytest.mark.parametrize("overlap", OVERLAPS)

@@ -50,10 +50,15 @@ def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool
 
 
 def seeds(problem: RowProblem, limits: Limits) -> list[RowKernel]:
-    """Return the micro-kernels to begin with: one row and the tallest step, on all cores and on one."""
+    """Return the micro-kernels to begin with: one row and the tallest step, on all cores and on one.
+
+    One row also with all passes in one loop, where lines are asked for and where they are not: on one
+    processor or another these are far ahead, and two axes away from the others.
+    """
     tall = max(r for r in ROWS if r * _NUM_ACCUMULATORS <= _MOST_VECTORS)
     sizes = [(1, _NUM_ACCUMULATORS), (tall, _NUM_ACCUMULATORS)]
     kernels = [_kernel(problem, r, v, s, limits) for s in (False, True) for r, v in sizes]
+    kernels += [replace(kernels[0], overlap=OVERLAPS[-1], fetch=fetch) for fetch in (FETCHES[0], FETCHES[-1])]
     return [kernel for kernel in dict.fromkeys(kernels) if allows(problem, kernel, limits)]
 
 
