@@ -140,11 +140,9 @@ def _of_model(name: str, found: Row) -> str:
         if row["disturbed"]:
             rows.append([_size(row), "disturbed", *[""] * (len(peers) + 2)])
             continue
-        times = [f"{row['secs'][peer] * 1e3:.3g}" if peer in row["secs"] else "" for peer in peers]
+        times = [_short(row["secs"][peer] * 1e3) if peer in row["secs"] else "" for peer in peers]
         first = f"{row['first_secs'] / row['secs']['dietcode']:.1f}"
-        rows.append(
-            [_size(row), f"{row['secs']['dietcode'] * 1e3:.3g}", *times, f"{row['ratio']:.2f}", first]
-        )
+        rows.append([_size(row), _short(row["secs"]["dietcode"] * 1e3), *times, f"{row['ratio']:.2f}", first])
     head = ["size", "ours ms", *(f"{_PEERS[peer]} ms" for peer in peers), "best other ×", "first call ×"]
     told = f"""`{name}.json`, commit {found["commit"]}, {found["date"]}: {found["geometric_mean"]:.2f} × the
         speed of the fastest other in geometric mean, {found["worst"]:.2f} at worst.{to_be_known(found)}"""
@@ -159,7 +157,11 @@ def _calm(found: Row, batch: int) -> list[Row]:
 def _a_token(row: Row) -> dict[str, str]:
     tokens = row["size"][0] * row["size"][1]
     named = {"dietcode": "ours"} | _PEERS
-    return {named[name]: f"{secs / tokens * 1e6:.3g}" for name, secs in row["secs"].items() if name in named}
+    return {named[name]: _short(secs / tokens * 1e6) for name, secs in row["secs"].items() if name in named}
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _told(values: dict[str, Any]) -> str:

@@ -270,7 +270,12 @@ def test_pages_are_what_the_commands_write() -> None:
 
 
 @pytest.mark.parametrize(
-    "device", [RESULTS / "amd-epyc-2-cores", RESULTS / "intel-xeon-processor-family-6-model-167-2-cores"]
+    "device",
+    [
+        RESULTS / "amd-epyc-2-cores",
+        RESULTS / "intel-xeon-processor-family-6-model-167-2-cores",
+        RESULTS / "amd-epyc-family-25-model-17-2-cores",
+    ],
 )
 def test_the_page_of_blocks_has_the_figures_of_the_records(device: Path) -> None:
     """Each row of a record that has a bar stands in docs/blocks.md: mean, worst, where, share of a copy."""
