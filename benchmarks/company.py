@@ -45,6 +45,7 @@ from typing import Any
 
 from benchmarks.company_calls import tiny_calls
 from benchmarks.company_rounds import OF_NUMPY, ROUNDS, Row, measure
+from benchmarks.dense import dense_spec
 from benchmarks.facts import facts, result_path, write
 from dietcode.measure.disturbance import machine_of, undisturbed
 from dietcode.runtime.cpu import available_cores
@@ -160,18 +161,8 @@ def tuned(name: str) -> Path:
     folder, (columns, reduction, largest, secs) = _BUILT / name, _WORKLOADS[name]
     if folder.is_dir():
         return folder
-    spec = {
-        "name": name,
-        "op": {"einsum": "mk,nk->mn"},
-        "tensors": {
-            "X": {"dims": "mk", "dtype": "float32"},
-            "W": {"dims": "nk", "dtype": "float32", "constant": True},
-        },
-        "output": {"name": "Y", "dtype": "float32"},
-        "shape_vars": {"S": {"min": 1, "max": largest}},
-        "dims": {"m": "S", "n": columns, "k": reduction},
-        "budget": {"trials": 64, "seconds": secs},
-    }
+    budget = {"trials": 64, "seconds": secs}
+    spec = dense_spec(name, ("S", 1, largest), columns, reduction, budget=budget)
     path = _BUILT / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(spec))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import dietcode
+from benchmarks.dense import dense_spec
 from benchmarks.facts import ROOT, result_path, write
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
@@ -29,6 +30,7 @@ BUILD = ROOT / "build" / "benchmarks" / "dispatch"
 LAYERS = {"projection": (768, 768), "expand": (3072, 768), "contract": (768, 3072)}
 MOST, TOKENS = (8, 4, 2, 1), (1, 5, 37, 100, 128)
 _STATIC = 128
+_OBJECTIVE = {"binary_size": 0.0, "max_loss": 0.0, "max_kernels": max(MOST)}
 Row = dict[str, Any]
 
 
@@ -60,30 +62,14 @@ def tuned(layer: str, trials: int, seconds: float) -> dict[str, Path]:
         if not folder.exists():
             spec = folder.with_suffix(".json")
             spec.parent.mkdir(parents=True, exist_ok=True)
-            spec.write_text(json.dumps(_spec(folder.name, *LAYERS[layer], least)))
+            rows = ("M", least, _STATIC)
+            spec.write_text(json.dumps(dense_spec(folder.name, rows, *LAYERS[layer], objective=_OBJECTIVE)))
             _run("tune", str(spec), "-o", str(folder), "--trials", f"{trials}", "--seconds", f"{seconds:g}")
     for most in MOST:
         found[f"at most {most}"] = folder = build / f"{layer}-{most}"
         if not folder.exists():
             _run("reselect", str(every), "--objective", f"max_kernels={most}", "-o", str(folder))
     return found
-
-
-def _spec(name: str, columns: int, depth: int, least: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "op": {"einsum": "mk,nk->mn"},
-        "tensors": {
-            "X": {"dims": "mk", "dtype": "float32"},
-            "W": {"dims": "nk", "dtype": "float32", "constant": True},
-        },
-        "output": {"name": "Y", "dtype": "float32"},
-        "accumulate": "float32",
-        "shape_vars": {"M": {"min": least, "max": _STATIC}},
-        "dims": {"m": "M", "n": columns, "k": depth},
-        "target": {"kind": "llvm"},
-        "objective": {"binary_size": 0.0, "max_loss": 0.0, "max_kernels": max(MOST)},
-    }
 
 
 def _run(*command: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.evidence.versions import is_of_today
 from benchmarks.facts import ROOT, bootstrapped, says_disturbed
+from benchmarks.markdown import table
 from benchmarks.per_shape import flat_parts
 from dietcode.measure.disturbance import undisturbed_of
 
@@ -343,6 +344,5 @@ def at(binding: Row) -> str:
 
 
 def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    """A table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """A table, without a line break at its end."""
+    return table(heads, rows).rstrip()

@@ -24,7 +24,7 @@ from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.rows.micro_kernel import OVERLAPS, RowKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import allows, num_tasks
 from dietcode.search_space.partition import NumpyOps, choose_partition
 from dietcode.search_space.rows.passes import COSTLY, schedule
@@ -184,7 +184,7 @@ class RowEstimator(TermEstimator):
         moved = own / _L2_BYTES_PER_CYCLE + beyond * self.cycles_per_sec
         if micro_kernel.stream:  # about half of the bytes are written
             moved += np.minimum(own, _CACHED_BYTES) / 2 / _STREAMED_BYTES_PER_CYCLE
-        of_pass = _GROUP_CYCLES_OVERLAPPING if micro_kernel.overlap != OVERLAPS[0] else _GROUP_CYCLES
+        of_pass = _GROUP_CYCLES_OVERLAPPING if micro_kernel.overlap != "none" else _GROUP_CYCLES
         cycles = np.maximum(arithmetic, moved) + groups * passes * of_pass
         cycles += tails * passes * _TAIL_CYCLES
         total: FloatArray = cycles * counts.stretch(self.kappa)
@@ -204,7 +204,7 @@ class RowEstimator(TermEstimator):
             elementary,
             micro_kernel.serial,
             micro_kernel.stream,
-            micro_kernel.overlap != OVERLAPS[0],
+            micro_kernel.overlap != "none",
             micro_kernel.overlap == "beside",
             micro_kernel.fetch != "none",
             micro_kernel.fetch == "all",

@@ -67,10 +67,10 @@ def _ranges_of_expressions() -> Iterator[None]:
     """
     from torch.utils._sympy import symbol
 
-    own = getattr(symbol, _KIND_OF_SYMBOL, None)
+    own: Any = getattr(symbol, _KIND_OF_SYMBOL, None)
 
     def is_of_kind(one: Any, kinds: Any) -> bool:
-        return bool(one.is_symbol and own and own(one, kinds))
+        return bool(one.is_symbol) and bool(own(one, kinds))
 
     with _replaced(symbol, _KIND_OF_SYMBOL, here(is_of_kind, own) if own else None):
         yield

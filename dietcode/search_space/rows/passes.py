@@ -77,9 +77,9 @@ class Schedule:
             for name in one.loads
             if name in self.kept
         ]
-        if overlap == "before":
-            return 2 if (0, len(self.passes) - 1) in waits else 1
-        return 1 + max((read - wrote for wrote, read in waits), default=0) if overlap == "beside" else 1
+        if overlap == "beside":
+            return 1 + max((read - wrote for wrote, read in waits), default=0)
+        return 2 if overlap == "before" and (0, len(self.passes) - 1) in waits else 1
 
 
 def schedule(problem: RowProblem, keep: str) -> Schedule:

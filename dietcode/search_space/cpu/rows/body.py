@@ -143,8 +143,8 @@ class RowBody:
                     value, begin = group.scalars[name, i], group.begins[name, i]
                     store(self.memory.buffers[name], value, [begin], 1)
 
-    def begins_of_all(self, height: int) -> list[Key]:
-        """Return what `begins` has for some rows."""
+    def begin_keys(self, height: int) -> list[Key]:
+        """Return the keys of `begins`."""
         names = (*self.problem.reads, *self.problem.outputs)
         return [(name, i) for name in names for i in range(height)]
 

@@ -14,6 +14,9 @@ from dietcode.search_space.rows.passes import Pass
 from dietcode.search_space.tir import DTYPE, TirOps, i64
 from dietcode.search_space.vectors import const
 
+RowsOf = Callable[[Any], list[Any]]
+"""The rows of a group, by its number."""
+
 
 def emit_groups(
     body: RowBody, overlap: str, first: Any, height: int, count: Any, last: Any, span: Span
@@ -34,10 +37,6 @@ def emit_groups(
     emit = {"none": _emit_apart, "before": _emit_before, "beside": _emit_beside}[overlap]
     emit(body, lambda number: rows_of(first, number, height, last), height, count, span)
     body.ahead = {}
-
-
-RowsOf = Callable[[Any], list[Any]]
-"""The rows of a group, by its number."""
 
 
 def _emit_apart(body: RowBody, rows: RowsOf, height: int, count: Any, span: Span) -> None:
@@ -103,7 +102,7 @@ def _emit_beside(body: RowBody, rows: RowsOf, height: int, count: Any, span: Spa
     left = [(LeftToNext("int64"), LeftToNext(DTYPE)) for _ in range(most)]
     names = [_known_after(passes[: done + 1], height) for done in range(most)]
     for (begins, known), own in zip(left, names, strict=True):
-        begins.save(dict.fromkeys(body.begins_of_all(height), i64(0)))
+        begins.save(dict.fromkeys(body.begin_keys(height), i64(0)))
         known.save(dict.fromkeys(own, const(0.0, 1)))
 
     def entered(number: Any, which: int) -> RowGroup:
