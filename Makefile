@@ -3,6 +3,7 @@
 # make test-full  the same with what is marked thorough, and three times the cases of sampled(keep=N): what CI runs
 # make test-long  that with what is marked long or left out by sampled(keep=N), each store on both databases, more kills;
 #                cases of three parameters or more of tests/search_space cover every two values, not every combination
+# make test-torch TORCH=2.10.0  what reads and meets PyTorch, with another release of it, in an environment of its own
 # make evidence  the figures of the paper's evaluation, measured on this machine, in docs/evidence; and of a GPU's records
 # make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
 # make docs   the documentation as pages for a browser, in build/docs
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes start here; where each compiles what it imports anew, all takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs-tables tables demo test test-full test-long pytest durations lint docs pages evidence figures secrets clean
+.PHONY: docs-tables tables demo test test-full test-long test-torch pytest durations lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change. The one that comes with Python may be years
 # old, and then takes twice as long as today's.
@@ -67,6 +68,15 @@ pytest: $(STAMP) $(LAUNCHER)
 
 durations:
 	$(MAKE) --no-print-directory ARGS=--update-durations pytest
+
+# The extras ask for the release that has a CPU build; this one replaces it, and may bring gigabytes of CUDA.
+TORCH ?= 2.10.0
+TORCH_VENV := build/torch-$(TORCH)
+test-torch:
+	$(MAKE) --no-print-directory VENV=$(TORCH_VENV) EXTRAS=server,dev $(TORCH_VENV)/.installed-server-dev $(LAUNCHER)
+	grep -v '^torch==' constraints.txt >$(TORCH_VENV)/constraints.txt
+	$(TORCH_VENV)/bin/$(PIP_INSTALL) -c $(TORCH_VENV)/constraints.txt torch==$(TORCH)
+	$(TORCH_VENV)/bin/python -m pytest -n 4 tests/models tests/library tests/runtime tests/recursion tests/programs tests/bench $(ARGS)
 
 # PyTorch and Matplotlib beside what is there; half an hour or more with nothing else running.
 evidence:

@@ -112,7 +112,16 @@ def _export(arguments: argparse.Namespace, example: ModuleType, config: Any) -> 
     if arguments.onnx:
         write_onnx(model, args, shapes, arguments.output)
     if arguments.aoti:
-        write_aoti(torch.export.export(model, args, dynamic_shapes=shapes), arguments.output)
+        write_aoti(_peer_program(model, args, shapes, program), arguments.output)
+
+
+def _peer_program(model: torch.nn.Module, args: Any, shapes: Any, program: Any) -> Any:
+    """Return PyTorch's own export, with its fused attention; ours of a model that it cannot take."""
+    try:
+        return torch.export.export(model, args, dynamic_shapes=shapes)
+    except Exception as error:
+        print(f"AOTInductor takes the program of dietcode.export: {str(error).splitlines()[0][:160]}")
+        return program
 
 
 def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any, sizes: Sequence[Any]) -> None:
