@@ -74,8 +74,7 @@ TORCH ?= 2.10.0
 TORCH_VENV := build/torch-$(TORCH)
 test-torch:
 	$(MAKE) --no-print-directory VENV=$(TORCH_VENV) EXTRAS=server,dev $(TORCH_VENV)/.installed-server-dev $(LAUNCHER)
-	grep -v '^torch==' constraints.txt >$(TORCH_VENV)/constraints.txt
-	$(TORCH_VENV)/bin/$(PIP_INSTALL) -c $(TORCH_VENV)/constraints.txt torch==$(TORCH)
+	$(TORCH_VENV)/bin/$(PIP_INSTALL) torch==$(TORCH)
 	$(TORCH_VENV)/bin/python -m pytest -n 4 tests/models tests/library tests/runtime tests/recursion tests/programs tests/bench $(ARGS)
 
 # PyTorch and Matplotlib beside what is there; half an hour or more with nothing else running.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import sys
 
 import pytest
@@ -33,3 +35,13 @@ needs_nvrtc = pytest.mark.skipif(bool(missing_packages()), reason=of_extra("cuda
 needs_emulated_driver = pytest.mark.skipif(
     sys.platform != "linux", reason="the emulated driver is a library of Linux"
 )
+
+
+def needs_torch(release: str, why: str) -> pytest.MarkDecorator:
+    """Skip a test with a PyTorch before a release, as ``2.11``, because of a defect of that one."""
+    found = importlib.metadata.version("torch") if importlib.util.find_spec("torch") else release
+    number, least = ([int(one) for one in text.split(".")[:2]] for text in (found, release))
+    return pytest.mark.skipif(number < least, reason=f"PyTorch before {release}: {why}")
+
+
+ODD_WINDOWS = "its export asserts that windows with pads have odd sizes, as its example has"

@@ -181,6 +181,7 @@ def confine(
                 resource.setrlimit(kind, (limit, limit))
     for name in set(os.environ) - set(kept_environment(os.environ)):
         del os.environ[name]
+    os.environ["LOGNAME"] = "dietcode"  # the user of a process that is apart has no name, which some ask for
     if temporary is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = temporary
     if sys.platform != "linux":

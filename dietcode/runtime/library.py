@@ -20,9 +20,9 @@ from dietcode.runtime.tensors import (
     DTYPES,
     Packed,
     accept,
-    aligned_empty,
     detached,
     note_written,
+    packed_empty,
     span,
     stored,
 )
@@ -217,7 +217,7 @@ class Library(CalledInC, Reopened):
             raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})")
         self._check_fixed(name, indices, shape)
         extents = self._fixed | dict(zip(indices, shape, strict=True))
-        data = aligned_empty(_packed_shape(facts, extents))
+        data = packed_empty(_packed_shape(facts, extents))
         self._packs[name](tensor, data)
         return Packed(name, shape, facts["layout"], data)
 

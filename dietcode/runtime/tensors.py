@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import math
+import mmap
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from dietcode.workload.dtypes import STORAGE
 
 DTYPES = STORAGE
 BFLOAT16 = "bfloat16"
+_LARGE_PAGE = 1 << 21  # bytes, of x86-64 and of most Arm processors
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Packed:
 
 
 def _unpickled(name: str, shape: tuple[int, ...], layout: str, data: np.ndarray[Any, Any]) -> Packed:
-    aligned = aligned_empty(data.shape, dtype=data.dtype.name)
+    aligned = packed_empty(data.shape)
     aligned[...] = data
     return Packed(name, shape, layout, aligned)
 
@@ -311,3 +314,20 @@ def aligned_empty(
     raw = np.empty(count + alignment // kind.itemsize, dtype=kind)
     offset = (-raw.ctypes.data % alignment) // kind.itemsize
     return raw[offset : offset + count].reshape(shape)
+
+
+def packed_empty(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """An uninitialised array of float32 for a packed constant, which calls read from end to end.
+
+    As much of it as fills pages of 2 MB lies in such, where the system gives them, and the rest in small
+    ones, so that it takes no more memory. NumPy asks for them from 4 MB on, wherever an array begins.
+    """
+    count = math.prod(shape)
+    num_bytes = 4 * count
+    if num_bytes < _LARGE_PAGE:
+        return aligned_empty(shape)
+    memory = mmap.mmap(-1, num_bytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    offset = -np.frombuffer(memory, np.uint8).ctypes.data % _LARGE_PAGE
+    with contextlib.suppress(AttributeError, OSError):  # a system without them
+        memory.madvise(mmap.MADV_HUGEPAGE, offset, num_bytes // _LARGE_PAGE * _LARGE_PAGE)
+    return np.frombuffer(memory, np.float32, count, offset).reshape(shape)

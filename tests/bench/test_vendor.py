@@ -223,6 +223,7 @@ def test_other_constants_get_a_module_of_their_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's, of its own parts
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")
 def test_constants_are_packed_for_onednn() -> None:
     """Without freezing the compiled path would be no more than the eager one, and look beaten."""
     torch = pytest.importorskip("torch", reason=of_extra("bench"))

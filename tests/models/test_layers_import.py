@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from graph_runs import assert_functions, assert_same, exported, imported, torch
+from needs import ODD_WINDOWS, needs_torch
 
 F = torch.nn.functional
 L = torch.export.Dim("L", min=1, max=64)
@@ -204,6 +205,7 @@ CONVOLUTIONS: list[Any] = [
 ]
 
 
+@needs_torch("2.11", ODD_WINDOWS)
 @pytest.mark.parametrize("part", [0, 1])
 def test_windows(part: int) -> None:
     functions = [_seeded(one).eval() for one in CONVOLUTIONS[part::2]]

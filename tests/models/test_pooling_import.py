@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from graph_runs import Functions, assert_functions, assert_same, imported, torch
+from needs import ODD_WINDOWS, needs_torch
 
 import dietcode
 from dietcode.errors import ModelError
@@ -53,6 +54,7 @@ WINDOWS: dict[str, list[Function]] = {
 }
 
 
+@needs_torch("2.11", ODD_WINDOWS)
 @pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows(name: str) -> None:

@@ -182,10 +182,13 @@ def test_compiled_ahead_of_time_and_run_by_another_process(nets: tuple[Any, Any]
     torch._inductor.aoti_compile_and_package(exported, package_path=package)
     refused = (
         "try: run(torch.zeros(701, 37))\n"
-        "except Exception as error: assert 'M: 701; allowed: 1…700' in str(error)\n"
+        "except Exception as error:\n"
+        "    is_told = torch.__version__ >= '2.11'  # 2.10 prints it alone\n"
+        "    assert not is_told or 'M: 701; allowed: 1…700' in str(error)\n"
         "else: raise AssertionError\n"
     )
-    run = f"torch._inductor.aoti_load_package({package!r})"
+    # PyTorch 2.10 looks for its module `codecache` without importing it.
+    run = f"__import__('torch._inductor.codecache')._inductor.aoti_load_package({package!r})"
     run_by_another_process(run, x, plain(x), tmp_path, refused)
 
 

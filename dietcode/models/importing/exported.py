@@ -369,6 +369,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
     except KeyError as error:
         if not problems:  # what depends on a node that was refused says nothing new
             raise ModelError(f"{node.name}: reads {error}, which is not there") from None
+        importer.symbols.refuse(fake)
 
 
 def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
@@ -376,6 +377,9 @@ def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
         return Extent.of(fake) if type(fake) is int else fake
     if is_size_number(node):
         return import_size_number(importer, node)
+    if _word(node.target) == "aten.sym_storage_offset.default":
+        importer.symbols.refuse(fake)  # checks of it are of PyTorch's memory
+        return None
     if type(fake).__name__ == "SymInt":
         try:
             return importer.symbols.extent(fake)

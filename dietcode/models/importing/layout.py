@@ -135,7 +135,9 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     start = m.within(a["start"], length, Extent())
     huge = isinstance(a["end"], int) and a["end"] >= 2**62
     stop = m.within(None if huge else a["end"], length, length)
-    return m.slice(x, axis, start, stop, a["step"])
+    result = m.slice(x, axis, start, stop, a["step"])
+    m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
+    return result
 
 
 @rule("aten.narrow.default")

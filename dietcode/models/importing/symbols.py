@@ -66,6 +66,7 @@ class Symbols:
         self, names: Mapping[str, str], bounds: Mapping[Any, Any], sums: Mapping[str, Any] | None = None
     ) -> None:
         self._names, self._bounds, self._sums = dict(names), bounds, dict(sums or {})
+        self._extents: dict[str, Extent] = {}
         self.refused: set[str] = set()  # sizes that have no bound, which is said where they are set
 
     def add(self, symbol: Any, name: str) -> None:
@@ -76,9 +77,21 @@ class Symbols:
         """Let a size that a node sets be another one, an int or a SymInt, wherever it is."""
         self._sums[symbol.name] = size.node.expr if hasattr(size, "node") else _whole_number(size)
 
+    def define(self, size: Any, extent: Extent) -> None:
+        """Let a size of a node's result be an extent, where PyTorch has made a new symbol of it."""
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and expression.is_Symbol and not self.knows(expression):
+            self._extents[expression.name] = extent
+
+    def refuse(self, fake: Any) -> None:
+        """Refuse the sizes that a node sets which is not there itself."""
+        sizes = [fake, *getattr(fake, "shape", ())]
+        texts = [str(one) for one in sizes if hasattr(one, "node")]
+        self.refused.update(name for text in texts for name in re.findall(r"u\d+", text))
+
     def knows(self, symbol: Any) -> bool:
         """Whether a symbol is a dimension."""
-        return symbol.name in self._names or symbol.name in self._sums
+        return any(symbol.name in known for known in (self._names, self._sums, self._extents))
 
     def is_sum(self, expression: Any) -> bool:
         """Whether an expression is a symbol for which a sum of others is put."""
@@ -124,6 +137,8 @@ class Symbols:
             return self._of_function(expression, type(expression).__name__)
         if expression.name in self._sums:
             return self._of(self._sums[expression.name])
+        if expression.name in self._extents:
+            return self._extents[expression.name]
         if expression.name not in self._names:
             raise UnknownSizeError(str(expression))
         return Extent.of(self._names[expression.name])
