@@ -22,7 +22,7 @@ from dietcode.search_space.problem import Problem
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
-_REFERENCE_WAVES = 8
+_MOST_WAVES = 8  # of the reference kernel, and of all of them before it was told how many fit
 _NUM_READINGS = 7
 _SLOWER = 1.25  # than at the earlier calibration: something else may run
 _MAX_RESTS = 8
@@ -42,12 +42,24 @@ class ReferenceKernel:
         Its tile.
     num_cores : int
         P.
+    l2_bytes : int
+        Of a core's level 2 cache.
     """
 
     request: BuildRequest
     rows: int
     columns: int
     num_cores: int
+    l2_bytes: int
+
+    @property
+    def num_tiles(self) -> int:
+        """How many tiles a reading is of: what a core reads again and again fills half of its L2 at most.
+
+        What lies beyond is shared with whoever else is there, and its speed is not that of the cores.
+        """
+        waves = self.l2_bytes // 2 // (4 * self.columns * REDUCTION)
+        return self.num_cores * max(1, min(waves, _MOST_WAVES))
 
     def point(self, num_tiles: int) -> dict[str, int]:
         """Return the extents of one row of so many tiles."""
@@ -79,7 +91,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     dict
         A calibration line: ``kappa`` of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and
         5, as a ratio of time); the sweep ``num_tiles``, 1…4P, with ``tile_gflops`` at each;
-        ``reference_secs``, the usual reading of the reference kernel.
+        ``reference_secs``, the usual reading of the reference kernel, and ``reference_tiles``, its tiles.
 
     Raises
     ------
@@ -98,11 +110,22 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         "num_tiles": list(counts),
         "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
         "reference_secs": measurer.base_secs,
+        "reference_tiles": kernel.num_tiles,
     }
 
 
+def is_comparable(kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> bool:
+    """Whether the readings of an earlier calibration are of as many tiles as today's."""
+    return reference_tiles(kernel, earlier) == kernel.num_tiles
+
+
+def reference_tiles(kernel: ReferenceKernel, calibration: Mapping[str, Any]) -> int:
+    """Return the tiles that the readings of a calibration are of."""
+    return int(calibration.get("reference_tiles", kernel.num_cores * _MOST_WAVES))
+
+
 def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an earlier calibration at today's speed: κ stays, the reference kernel is read anew.
+    """Return an earlier, comparable calibration at today's speed: κ stays, the reference is read anew.
 
     Where it is much slower than then it is read again for a few seconds, and the fastest counts.
 
@@ -127,6 +150,7 @@ def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[st
         "num_tiles": list(earlier["num_tiles"]),
         "tile_gflops": [gflops * then / now for gflops in earlier["tile_gflops"]],
         "reference_secs": now,
+        "reference_tiles": kernel.num_tiles,
     }
 
 
@@ -135,22 +159,24 @@ def is_plausible(kappa: float, num_cores: int) -> bool:
     return num_cores == 1 or kappa >= _MIN_KAPPA
 
 
-def attach_reference(measurer: Measurer, kernel: ReferenceKernel, base_secs: float | None = None) -> str:
+def attach_reference(
+    measurer: Measurer, kernel: ReferenceKernel, calibration: Mapping[str, Any] | None = None
+) -> str:
     """Build the reference kernel and let `measurer` read it beside every measurement; returns its path.
 
     Parameters
     ----------
-    base_secs : float, optional
-        Its usual reading at the calibration.
+    calibration : mapping, optional
+        With its usual reading then, which all times are scaled to.
     """
     (built,) = measurer.build([kernel.request])
     if built.path is None:
         raise TuningError(f"the reference kernel does not build: {built.error}")
-    point = kernel.point(kernel.num_cores * _REFERENCE_WAVES)
+    point = kernel.point(kernel.num_tiles if calibration is None else reference_tiles(kernel, calibration))
     measurer.reference = (reference_problem(), built.path, point)
     for _ in range(_NUM_READINGS):
         measurer.read_reference()
-    measurer.base_secs = base_secs
+    measurer.base_secs = None if calibration is None else float(calibration["reference_secs"])
     return built.path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,12 @@ def make(tmp_path: Path) -> Callable[..., tuple[FakeChildren, MeasuringCpu]]:
 
 
 def attach(measuring: MeasuringCpu, base_secs: float | None = None) -> tuple[str, Measurer]:
-    """The path of the reference kernel, and what reads it."""
-    return attach_reference(measuring.measurer, measuring.reference, base_secs), measuring.measurer
+    """The path of the reference kernel, and what reads it; `base_secs` is its reading at a calibration."""
+    reference = measuring.reference
+    then = (
+        None if base_secs is None else {"reference_secs": base_secs, "reference_tiles": reference.num_tiles}
+    )
+    return attach_reference(measuring.measurer, reference, then), measuring.measurer
 
 
 def built(measuring: MeasuringCpu, rows: int = 6, columns: int = 16) -> str:
@@ -106,6 +111,19 @@ def test_a_spike_beside_the_batch_does_not_scale_it(make: Any) -> None:
     _, measurer = attach(measuring)
     result = measurer.time(built(measuring), POINTS)
     assert result.secs == pytest.approx(expected_secs())
+
+
+@pytest.mark.parametrize(("slow", "drift"), [((10, 12), 1.0), ((10, 11, 12), 1.08)])
+def test_a_batch_as_fast_as_the_fastest_was_not_slowed_down(
+    make: Any, slow: tuple[int, ...], drift: float
+) -> None:
+    """Whatever the reference says: readings above what the machine can do came of it."""
+    _, measuring = make(disturbed=dict.fromkeys(slow, 1.08))
+    _, measurer = attach(measuring)
+    for expected in (1.0, drift):
+        result = measurer.time(built(measuring), POINTS)
+        assert (result.attempts, result.drift) == (1, pytest.approx(expected))
+        assert result.secs == pytest.approx(expected_secs())
 
 
 def test_the_least_disturbed_batch_counts(make: Any) -> None:
@@ -176,6 +194,27 @@ def test_a_busy_moment_is_no_calibration(make: Any, num_slow: int, factor: float
     assert now["reference_secs"] == pytest.approx(factor * earlier["reference_secs"])
     assert measuring.measurer.base_secs == now["reference_secs"]
     assert max(now["tile_gflops"]) == pytest.approx(max(earlier["tile_gflops"]) / factor)
+
+
+@pytest.mark.parametrize(("kilobytes", "waves"), [(32, 1), (512, 2), (1024, 4), (4096, 8)])
+def test_the_reference_stays_in_the_cores_caches(make: Any, kilobytes: int, waves: int) -> None:
+    """What is beyond is read at a speed that depends on who else is there."""
+    _, measuring = make(replace(TARGET, l2_bytes=kilobytes << 10))
+    facts = measuring.calibrate()
+    assert facts["reference_tiles"] == TARGET.num_cores * waves
+    assert measuring.measurer.reference[2] == measuring.reference.point(facts["reference_tiles"])
+
+
+def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
+    """Before it was told how many tiles a reading is of these were eight waves."""
+    _, measuring = make()
+    facts = measuring.calibrate()
+    before = {key: value for key, value in facts.items() if key != "reference_tiles"}
+    _, resumed = make()
+    resumed.attach(before)
+    assert resumed.measurer.reference[2] == resumed.reference.point(TARGET.num_cores * 8)
+    assert resumed.recalibrate(before) is None, "of another number of tiles"
+    assert resumed.recalibrate(facts)["reference_tiles"] == facts["reference_tiles"]
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 0.7, 1.0])

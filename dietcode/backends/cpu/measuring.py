@@ -15,6 +15,7 @@ from dietcode.measure.calibration import (
     ReferenceKernel,
     attach_reference,
     calibrate,
+    is_comparable,
     is_plausible,
     recalibrate,
     reference_problem,
@@ -84,7 +85,7 @@ class MeasuringCpu(MeasuringDevice):
         """The kernel that is read beside all others."""
         tile = Limits.of(self.target).narrow_tile()
         request = self.build_request([tile], "reference", reference_problem())
-        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores)
+        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores, self.target.l2_bytes)
 
     def num_seed_trials(self, num_trials: int) -> int:
         return CPU_FORMS[self.problem.form].num_seed_trials(num_trials)
@@ -109,7 +110,8 @@ class MeasuringCpu(MeasuringDevice):
 
     def recalibrate(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         """As `MeasuringDevice` has it: κ stays, and the reference kernel is read anew."""
-        if not is_plausible(float(earlier["kappa"]), self.target.num_cores):
+        is_right = is_plausible(float(earlier["kappa"]), self.target.num_cores)
+        if not is_right or not is_comparable(self.reference, earlier):
             return None
         return recalibrate(self.measurer, self.reference, earlier) | self._bandwidth()
 
@@ -123,7 +125,7 @@ class MeasuringCpu(MeasuringDevice):
     def attach(self, calibration: Mapping[str, Any]) -> None:
         """As `MeasuringDevice` has it: the reference kernel is read beside every measurement."""
         if self.measurer.reference is None:
-            attach_reference(self.measurer, self.reference, float(calibration["reference_secs"]))
+            attach_reference(self.measurer, self.reference, calibration)
 
     def build(self, micro_kernels: Sequence[AnyMicroKernel], prefix: str) -> list[BuildResult]:
         requests = [self.build_request([k], f"{prefix}_{k.name}") for k in micro_kernels]

@@ -17,6 +17,8 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return κ, the sweep of tiles, the reference kernel's reading and, where it is there, the bandwidth."""
     checks.real(body["kappa"], "kappa", least=0.0, most=1.0)
     checks.real(body["reference_secs"], "reference_secs", above=0.0)
+    if "reference_tiles" in body:
+        checks.whole(body["reference_tiles"], "reference_tiles")
     counts = checks.array(body["num_tiles"], "num_tiles")
     rates = checks.array(body["tile_gflops"], "tile_gflops")
     for count in counts:
