@@ -35,7 +35,7 @@ from benchmarks.headline_tables import (
 )
 
 README = ROOT / "README.md"
-README_DEVICE = "intel-xeon-processor-family-6-model-167-2-cores"
+README_DEVICE = "amd-epyc-family-25-model-17-2-cores"
 _KINDS = ("cpu", "prediction", "single", "oracle", "ablation", "per-shape", "per-shape-curve")
 _SINGLE = ("sources", "company")  # of which a device has one file
 _RANK = {name: rank for rank, name in enumerate(WORKLOADS)}
