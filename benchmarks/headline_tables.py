@@ -54,14 +54,17 @@ def speed_table(rows: list[Row]) -> str:
 
 def gap_table(rows: list[Row]) -> str:
     """A row a workload."""
-    heads = "workload|shapes|mean gap|worst|median, with its sign|mean gap to the median|repeat floor|commit"
+    heads = (
+        "workload|shapes|mean gap|not scaled|worst|median, with its sign|mean gap to the median|repeat floor"
+    )
     return markdown(
-        heads.split("|"),
+        [*heads.split("|"), "commit"],
         [
             [
                 row["workload"] + " ‡" * (row["held_out"] is None),
                 str(row["num_instances"]),
                 f"{row['gap_mean']:.1%}",
+                f"{row['gap_mean_unscaled']:.1%}" if "gap_mean_unscaled" in row else "",
                 f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
                 f"{row['bias']:+.1%}",
                 f"{gap_to_median(row):.1%}",

@@ -92,8 +92,11 @@ def page(folder: Path) -> str:
             one process, medians; PyTorch {first["versions"]["torch"]}. Rows that something disturbed have no
             figure. The paper, Nimble (MLSys 2021), measured sentences of the MRPC corpus on other machines,
             with other software: its numbers stand beside ours, they do not compare with them; sizes here are
-            single ones. Its Table 2, of tree-LSTM, is of structures: {_of_structures(folder)}. Its GPU and
-            its ARM CPU are not measured."""
+            single ones. AOTInductor compiles PyTorch's own export, or ours of a model which that refuses. A
+            row is disturbed where the median of some path's readings is 1.25 times its fastest or more,
+            whatever the cause, or where something else ran. *Alone*, *kernels* and *host* are of a run of
+            their own, which nothing watches. The paper's Table 2, of tree-LSTM, is of structures:
+            {_of_structures(folder)}. Its GPU and its ARM CPU are not measured."""
         ),
         "## Models\n",
         *(_of_model(name, found) for name, found in records.items()),

@@ -120,7 +120,8 @@ def _peer_program(model: torch.nn.Module, args: Any, shapes: Any, program: Any) 
     try:
         return torch.export.export(model, args, dynamic_shapes=shapes)
     except Exception as error:
-        print(f"AOTInductor takes the program of dietcode.export: {str(error).splitlines()[0][:160]}")
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        print(f"AOTInductor takes the program of dietcode.export: {why[:160]}")
         return program
 
 

@@ -121,7 +121,8 @@ def is_comparable(kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> bool:
 
 def reference_tiles(kernel: ReferenceKernel, calibration: Mapping[str, Any]) -> int:
     """Return the tiles that the readings of a calibration are of."""
-    return int(calibration.get("reference_tiles", kernel.num_cores * _MOST_WAVES))
+    most = kernel.num_cores * _MOST_WAVES
+    return min(int(calibration.get("reference_tiles", most)), most)
 
 
 def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> dict[str, Any]:

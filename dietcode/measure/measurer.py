@@ -45,8 +45,7 @@ class RunResult:
         Seconds at each point, scaled to the usual reference reading.
     drift : float
         What `secs` was divided by: the usual reading of the reference kernel over that of the calibration,
-        times the smaller of the two readings around the batch over the usual one, in 1…1.1; less where the
-        batch would become faster by it than any before was unscaled.
+        times the smaller of the two readings around the batch over the usual one, in 1…1.1.
     disturbed : float
         The larger of the two over the usual one.
     attempts : int
@@ -89,7 +88,6 @@ class Measurer:
     base_secs: float | None = None
     reference: tuple[AnyProblem, str, Point] | None = None
     reference_readings: list[float] = field(default_factory=list)
-    _fastest: float = field(default=0.0, init=False)  # of all batches, FLOP/s as they were read
 
     def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
         """Build all side by side."""
@@ -128,7 +126,6 @@ class Measurer:
             if result.error is not None or disturbed < result.disturbed:
                 # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
                 drift = self._trend(usual) * float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
-                drift = min(drift, self._most_drift(points, outcome.secs))
                 result = RunResult(tuple(s / drift for s in outcome.secs), drift, disturbed, attempt)
             if disturbed <= _DISTURBED or attempt == _MAX_ATTEMPTS:
                 break
@@ -138,16 +135,6 @@ class Measurer:
     def _trend(self, usual: float) -> float:
         """Return how much slower the machine is than at the calibration; machines drift over minutes."""
         return 1.0 if self.base_secs is None else usual / self.base_secs
-
-    def _most_drift(self, points: Sequence[Point], secs: Sequence[float]) -> float:
-        """Return how much slower than at the calibration the machine can have been for a batch, at least 1.
-
-        The reference kernel is short, and may be held up for minutes by what leaves a batch alone. A batch
-        that is as fast as the fastest one was not slowed down.
-        """
-        rate = max(float(self.problem.flops(dict(p))) / s for p, s in zip(points, secs, strict=True))
-        fastest, self._fastest = self._fastest, max(self._fastest, rate)
-        return max(1.0, fastest / rate) if fastest else math.inf
 
     @property
     def usual_reference_secs(self) -> float:

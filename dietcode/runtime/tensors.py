@@ -326,7 +326,10 @@ def packed_empty(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]
     num_bytes = 4 * count
     if num_bytes < _LARGE_PAGE:
         return aligned_empty(shape)
-    memory = mmap.mmap(-1, num_bytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, num_bytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:  # there is no more, which NumPy says by a MemoryError
+        return aligned_empty(shape)
     offset = -np.frombuffer(memory, np.uint8).ctypes.data % _LARGE_PAGE
     with contextlib.suppress(AttributeError, OSError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE, offset, num_bytes // _LARGE_PAGE * _LARGE_PAGE)

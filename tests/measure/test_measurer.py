@@ -113,19 +113,6 @@ def test_a_spike_beside_the_batch_does_not_scale_it(make: Any) -> None:
     assert result.secs == pytest.approx(expected_secs())
 
 
-@pytest.mark.parametrize(("slow", "drift"), [((10, 12), 1.0), ((10, 11, 12), 1.08)])
-def test_a_batch_as_fast_as_the_fastest_was_not_slowed_down(
-    make: Any, slow: tuple[int, ...], drift: float
-) -> None:
-    """Whatever the reference says: readings above what the machine can do came of it."""
-    _, measuring = make(disturbed=dict.fromkeys(slow, 1.08))
-    _, measurer = attach(measuring)
-    for expected in (1.0, drift):
-        result = measurer.time(built(measuring), POINTS)
-        assert (result.attempts, result.drift) == (1, pytest.approx(expected))
-        assert result.secs == pytest.approx(expected_secs())
-
-
 def test_the_least_disturbed_batch_counts(make: Any) -> None:
     factors = [1.6, 1.6, 1.6, 1.2, 1.2, 1.2, 1.8, 1.8, 1.8, 1.9, 1.9, 1.9]
     _, measuring = make(disturbed=dict(enumerate(factors, start=7)))

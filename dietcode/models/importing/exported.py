@@ -363,7 +363,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
     except UnknownSizeError as error:
         problem = f"{_word(node.target)}: a size that depends on values ({error})" + at(where)
         # what depends on a size that was refused says nothing new
-        problems.update({} if importer.symbols.is_refused(error) else {problem: None})
+        problems.update({} if problems and importer.symbols.is_refused(error) else {problem: None})
     except ValueError as error:  # a GraphError, or an extent that grew too large
         problems[f"{_word(node.target)}: {error}" + at(where)] = None
     except KeyError as error:
@@ -377,7 +377,7 @@ def _symbolic(importer: Importer, node: Any, fake: Any) -> Any:
         return Extent.of(fake) if type(fake) is int else fake
     if is_size_number(node):
         return import_size_number(importer, node)
-    if _word(node.target) == "aten.sym_storage_offset.default":
+    if _word(node.target) == "aten.sym_storage_offset.default" and importer.symbols.is_new(fake):
         importer.symbols.refuse(fake)  # checks of it are of PyTorch's memory
         return None
     if type(fake).__name__ == "SymInt":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
@@ -136,7 +136,8 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     huge = isinstance(a["end"], int) and a["end"] >= 2**62
     stop = m.within(None if huge else a["end"], length, length)
     result = m.slice(x, axis, start, stop, a["step"])
-    m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
+    if larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
+        m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
     return result
 
 

@@ -79,15 +79,18 @@ class Symbols:
 
     def define(self, size: Any, extent: Extent) -> None:
         """Let a size of a node's result be an extent, where PyTorch has made a new symbol of it."""
+        if self.is_new(size):
+            self._extents[size.node.expr.name] = extent
+
+    def is_new(self, size: Any) -> bool:
+        """Whether a size is a symbol that nothing is known of."""
         expression = getattr(getattr(size, "node", None), "expr", None)
-        if expression is not None and expression.is_Symbol and not self.knows(expression):
-            self._extents[expression.name] = extent
+        return expression is not None and bool(expression.is_Symbol) and not self.knows(expression)
 
     def refuse(self, fake: Any) -> None:
-        """Refuse the sizes that a node sets which is not there itself."""
+        """Refuse the new sizes of a node which is not there itself."""
         sizes = [fake, *getattr(fake, "shape", ())]
-        texts = [str(one) for one in sizes if hasattr(one, "node")]
-        self.refused.update(name for text in texts for name in re.findall(r"u\d+", text))
+        self.refused.update(one.node.expr.name for one in sizes if self.is_new(one))
 
     def knows(self, symbol: Any) -> bool:
         """Whether a symbol is a dimension."""
