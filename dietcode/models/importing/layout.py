@@ -136,9 +136,15 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     huge = isinstance(a["end"], int) and a["end"] >= 2**62
     stop = m.within(None if huge else a["end"], length, length)
     result = m.slice(x, axis, start, stop, a["step"])
-    if larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
+    is_ordered = start == Extent() or stop == length or _both_in_order(a["start"], a["end"])
+    if is_ordered or larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
         m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
     return result
+
+
+def _both_in_order(start: Any, stop: Any) -> bool:
+    """Whether two ends of a slice are numbers of which the first is not behind the second at any length."""
+    return isinstance(start, int) and isinstance(stop, int) and start <= stop and (start < 0) == (stop < 0)
 
 
 @rule("aten.narrow.default")
