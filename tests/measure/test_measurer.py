@@ -192,6 +192,16 @@ def test_the_reference_stays_in_the_cores_caches(make: Any, kilobytes: int, wave
     assert measuring.measurer.reference[2] == measuring.reference.point(facts["reference_tiles"])
 
 
+@pytest.mark.parametrize(("factor", "kept"), [(1.04, 1.04), (1.4, 1.0)])
+def test_a_slow_moment_before_the_sweep_is_no_calibration(make: Any, factor: float, kept: float) -> None:
+    """All times of a workload would be scaled by it."""
+    _, quiet = make()
+    usual = quiet.calibrate()["reference_secs"]
+    _, measuring = make(disturbed=dict.fromkeys(range(7), factor))
+    assert measuring.calibrate()["reference_secs"] == pytest.approx(kept * usual)
+    assert measuring.measurer.base_secs == pytest.approx(kept * usual)
+
+
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
     """Before it was told how many tiles a reading is of these were eight waves."""
     _, measuring = make()
