@@ -73,12 +73,26 @@ def test_the_readme_tells_speeds_call_by_call() -> None:
     shown = [headline_tables.call_by_call(row) for row in rows.values()]
     means = [mean for mean, _, _ in shown]
     off = sorted(int(share.rstrip("%")) for _, _, share in shown)
-    assert len(rows) == 6
+    dense, batched = ["bert-dense", "bert-dense-hidden", "dense-rows"], ["bert-bmm-qk", "bert-bmm-pv"]
+    assert list(rows) == [*dense, *batched, "two-dims"]
     said = ", ".join(mean.removesuffix(" ×") for mean in means[:-1]) + f" and {means[-1]}"
     text = told("README.md")
     assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
     assert f"{min(worst for _, worst, _ in shown)} at worst" in text
     assert f"each after one of PyTorch's, by {off[0]} to {off[-1]}%" in told("docs/method.md")
+
+
+def test_the_readme_tells_speeds_of_the_xeons_record() -> None:
+    rows = headline.found(RESULTS / XEON, "cpu")
+    assert [row["workload"] for row in rows] == ["bert-dense", "dense-rows", "bert-bmm-qk", "two-dims"]
+    ratios = [row["summary"]["ratio"] for row in rows]
+    shown = [headline_tables.call_by_call(row) for row in rows]
+    means = [f"{one['geomean']:.2f}" for one in ratios]
+    calls = [mean.removesuffix(" ×") for mean, _, _ in shown]
+    text, worst = told("README.md"), min(one["worst"] for one in ratios)
+    assert f"four of these workloads are {', '.join(means[:-1])} and {means[-1]} ×" in text
+    assert f"worst {worst:.2f}), and call by call {', '.join(calls[:-1])} and {calls[-1]} ×" in text
+    assert f"(worst {min(worst for _, worst, _ in shown).removesuffix(' ×')})" in text
 
 
 def test_the_readme_tells_what_metaschedule_reaches_for_one_shape() -> None:

@@ -10,8 +10,10 @@ import pytest
 from graph_runs import assert_same, imported, run_graph, torch
 
 from dietcode.errors import ModelError, ShapeError
+from dietcode.graph.extent import Extent, smaller
 from dietcode.models.exporting import export
 from dietcode.models.importing.exported import load_exported
+from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 
 Dim, F = torch.export.Dim, torch.nn.functional
 B, H, L, P = Dim("B", min=1, max=9), Dim("H", min=1, max=9), Dim("L", min=1, max=16), Dim("P", min=0, max=30)
@@ -205,3 +207,23 @@ def test_a_mask_as_long_as_a_cache_and_new_rows(most: int, tmp_path: Path) -> No
     if most < 46:
         with pytest.raises(ShapeError, match=r"axis 1 of mask, which is L \+ P, within 1…40"):
             assert_same(module, graph, weights, args(1, 16, 30))
+
+
+def test_a_new_size_is_what_a_node_defines_or_stays_refused() -> None:
+    """Where PyTorch, as 2.10 for slices that may end early, makes a new symbol of a size that is known."""
+    shapes = torch.fx.experimental.symbolic_shapes.ShapeEnv()
+    first, second = shapes.create_unbacked_symint(), shapes.create_unbacked_symint()
+    symbols = Symbols({"s0": "L"}, {})
+    assert symbols.is_new(first)
+    with pytest.raises(UnknownSizeError):
+        symbols.extent(first)
+    found = smaller(Extent.of("L"), Extent.of(4))
+    symbols.define(first, found)
+    symbols.define(first, Extent.of(9))
+    assert (symbols.extent(first), symbols.extent(first + 1)) == (found, found + 1)
+    symbols.refuse(first)
+    symbols.refuse(second)
+    assert symbols.is_refused(second.node.expr)
+    assert not symbols.is_refused(first.node.expr)
+    symbols.define(3, Extent.of(4))
+    assert symbols.extent(3) == Extent.of(3)
