@@ -136,7 +136,7 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     huge = isinstance(a["end"], int) and a["end"] >= 2**62
     stop = m.within(None if huge else a["end"], length, length)
     result = m.slice(x, axis, start, stop, a["step"])
-    is_ordered = start == Extent() or stop == length or _both_in_order(a["start"], a["end"])
+    is_ordered = stop == length or _both_in_order(a["start"], a["end"])
     if is_ordered or larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
         m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
     return result
