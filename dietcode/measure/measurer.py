@@ -44,8 +44,8 @@ class RunResult:
     secs : tuple of float
         Seconds at each point, scaled to the usual reference reading.
     drift : float
-        What `secs` was divided by: the usual reading of the reference kernel over that of the calibration,
-        times the smaller of the two readings around the batch over the usual one, in 1…1.1.
+        What `secs` was divided by: the smaller of the two readings of the reference kernel around the batch
+        over that of the calibration, and at most 1.1 of the usual reading over it.
     disturbed : float
         The larger of the two over the usual one.
     attempts : int
@@ -124,8 +124,9 @@ class Measurer:
             after, usual = self.read_reference(), self.usual_reference_secs
             disturbed = max(before, after) / usual
             if result.error is not None or disturbed < result.disturbed:
-                # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
-                drift = self._trend(usual) * float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
+                # Drift shows on both sides of the batch; a spike on one side must not flatter the batch, nor
+                # a slow time that is over and still usual.
+                drift = self._trend(usual) * min(before / usual, after / usual, _DISTURBED)
                 result = RunResult(tuple(s / drift for s in outcome.secs), drift, disturbed, attempt)
             if disturbed <= _DISTURBED or attempt == _MAX_ATTEMPTS:
                 break

@@ -12,6 +12,7 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import AnyProblem, IntArray
 
 NUM_ANCHORS = 5
+_NUM_BETWEEN = 3  # instances between two anchors
 _NUM_EACH = 2  # instances of a kind, at least
 
 
@@ -36,7 +37,7 @@ def choose_anchors(
 
 
 def choose_between(problem: AnyProblem, extents: dict[str, IntArray]) -> list[dict[str, int]]:
-    """Choose one instance between each two of `choose_anchors`, by the logarithm of the work.
+    """Choose three instances between each two of `choose_anchors`, by the logarithm of the work.
 
     Parameters
     ----------
@@ -44,7 +45,8 @@ def choose_between(problem: AnyProblem, extents: dict[str, IntArray]) -> list[di
         Extents of every instance.
     """
     anchors = choose_anchors(problem, extents)
-    return [p for p in choose_anchors(problem, extents, 2 * NUM_ANCHORS - 1) if p not in anchors]
+    num_points = (NUM_ANCHORS - 1) * (_NUM_BETWEEN + 1) + 1
+    return [p for p in choose_anchors(problem, extents, num_points) if p not in anchors]
 
 
 def choose_of_kinds(

@@ -20,7 +20,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.tuner.decisions import describe_round, round_line
 from dietcode.tuner.events import Event, OnEvent
-from dietcode.tuner.finals import finalists, read_again
+from dietcode.tuner.finals import read_leaders
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Known, Seeding, secs_at_largest, starting_space
@@ -114,12 +114,12 @@ class Exploration:
             self._search(seeding, known)
         self._check_any_worked()
         measured = len(self.records.measurements) - before
-        if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            todo = finalists(self.domain, self.task.extents, self.records)
-            if todo and not self._out_of_time():
-                self._attach()
-                between = self.device.finals_between(self.task.problem, self.task.extents)
-                read_again(todo, self.store, self.device, self.on_event, self._out_of_time, between)
+        unread = all(m.num_readings == 1 for m in self.records.measurements.values())
+        if (measured or unread) and not self._out_of_time():
+            self._attach()
+            task, between = self.task, self.device.finals_between(self.task.problem, self.task.extents)
+            watch = self.on_event, self._out_of_time
+            read_leaders(self.domain, task.extents, self.store, self.device, *watch, between)
 
     def _check_any_worked(self) -> None:
         if not any(m.usable for m in self.records.measurements.values()):

@@ -15,6 +15,7 @@ from dietcode.backends.protocol import Domain, MeasuringDevice
 from dietcode.cost_model.model import Extents
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.measure.requests import Point
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.tuner.events import Event, OnEvent
 
 _READINGS = 3
@@ -22,25 +23,44 @@ _MARGIN = 0.04
 _MAX_FINALISTS = 10
 
 
-def read_again(
-    todo: list[Measurement],
+def read_leaders(
+    domain: Domain,
+    extents: Extents,
     store: RecordsStore,
     device: MeasuringDevice,
     on_event: OnEvent,
     out_of_time: Callable[[], bool],
     between: Sequence[Point] = (),
 ) -> None:
-    """Read in turns until each has three readings, and record the median.
+    """Read the finalists again, then those that lead instead, until all that lead were.
 
     Parameters
     ----------
-    todo : list of Measurement
-        As `finalists` gives them.
+    domain, extents
+        As of `finalists`.
     between : sequence of mapping of str to int
         Further instances to read them at.
     out_of_time : callable
         Whether reading is to end.
     """
+    tried: set[AnyMicroKernel] = set()
+    while not out_of_time():
+        todo = [m for m in finalists(domain, extents, store.records) if m.micro_kernel not in tried]
+        if not todo:
+            break
+        tried |= {m.micro_kernel for m in todo}
+        _read_again(todo, store, device, on_event, out_of_time, between)
+
+
+def _read_again(
+    todo: list[Measurement],
+    store: RecordsStore,
+    device: MeasuringDevice,
+    on_event: OnEvent,
+    out_of_time: Callable[[], bool],
+    between: Sequence[Point],
+) -> None:
+    """Read in turns until each has three readings, and record the median."""
     built = device.build([m.micro_kernel for m in todo], "final")
     points = [(*m.points, *(dict(p) for p in between if p not in m.points)) for m in todo]
     readings = [[m.secs] for m in todo]

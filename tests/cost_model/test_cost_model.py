@@ -192,6 +192,39 @@ def test_panels_that_arrive_more_slowly_than_tiles_compute(per_cycle: float) -> 
     assert facts["streamed_elements_per_cycle"] == per_cycle
 
 
+TAILS = tuple({"m": m, "n": n, "k": 64} for m in (1, 3, 7, 12, 33, 140) for n in (16, 32, 48))
+
+
+@pytest.mark.parametrize("fmas", [1.0, 2.0])
+def test_cores_that_begin_one_fma_a_cycle_and_two_are_told_apart(fmas: float) -> None:
+    """Bodies of few rows wait for their additions: with half the units they take no longer."""
+
+    def secs(kernel: MicroKernel, points: tuple[dict[str, int], ...]) -> Any:
+        extents = {k: np.array([p[k] for p in points]) for k in "mnk"}
+        counts = count(DENSE, kernel, LIMITS, extents, fmas)
+        bodies = 80.0 * (counts.tiles - counts.padded_tiles + counts.tail_bodies)
+        work = counts.step_cycles * counts.reduction + bodies + 4.0 * counts.written
+        return (6000.0 + work * counts.stretch(0.6)) / HZ
+
+    kernels = [MicroKernel(rows, 16, "partition") for rows in (6, 7, 12)]
+    waves = [CountedWaves.of(DENSE, k, LIMITS, 0.6, TAILS, secs(k, TAILS).tolist()) for k in kernels]
+    models = fit_together(waves)
+    assert {model.fmas for model in models} == {fmas}
+    assert models[0].to_json()["fmas_per_cycle"] == fmas
+    held_out = tuple({"m": m, "n": n, "k": 64} for m in (2, 5, 11, 23) for n in (16, 40))
+    extents = arrays(**{k: [p[k] for p in held_out] for k in "mnk"})
+    others = [one.recount(3.0 - fmas) for one in waves]
+    wrong = [one.fit(TermRates.of_all(others)) for one in others]
+    gaps = [
+        max(
+            np.abs(predicted(m, extents, 0.6) / secs(k, held_out) - 1.0).max()
+            for k, m in zip(kernels, found, strict=True)
+        )
+        for found in (models, wrong)
+    ]
+    assert gaps[0] < 0.03 and gaps[0] < gaps[1] / 2
+
+
 def test_no_exposed_cycles_where_tasks_pack_panels_or_waves_fit_without() -> None:
     packed = Problem(**(vars(DENSE) | {"column_operand_constant": False}))
     assert not count(packed, TILE, LIMITS, arrays(m=1, n=2304, k=768)).streamed.any()

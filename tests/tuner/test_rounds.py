@@ -111,6 +111,34 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     assert "without them" in shown
 
 
+def test_what_leads_by_one_lucky_reading_is_read_again(own_cache: Path) -> None:
+    """The luckiest hide the others: these are no finalists before those have fallen back."""
+    luck: dict[str, float] = {}
+
+    class Lucky(FakeChildren):
+        def time(self, request: Any, timeout_secs: float) -> Any:
+            result, name = super().time(request, timeout_secs), Path(request.path).stem
+            return replace(result, secs=tuple(luck.get(name, 1.0) * secs for secs in result.secs))
+
+    def tuned() -> tuple[dict[str, Any], set[str], list[str]]:
+        spec = make_spec(dims={"m": "3*T", "n": 96, "k": 2048}, budget=MANY)
+        search = Search(metaschedule=False, pruning=False)
+        report = make_library(spec, children=Lucky(), search=search, force=True).report
+        rows = {row["micro_kernel"]: row for row in report["micro_kernels"]}
+        best = {row["best_micro_kernel"] for row in report["instances"]}
+        return rows, best, report["rounds"][0]["measured"]
+
+    quiet, _, first = tuned()
+    slow = [name for name in first if quiet[name]["num_readings"] == 1][:3]
+    luck = {f"candidate_{name}": 0.3 + 0.05 * number for number, name in enumerate(slow)}
+    rows, leading, _ = tuned()
+    assert len(slow) == 3 and {rows[name]["num_readings"] for name in (*slow, *leading)} == {3}
+    for name in slow:
+        known = dict(zip(map(repr, quiet[name]["points"]), quiet[name]["secs"], strict=True))
+        for point, secs in zip(rows[name]["points"], rows[name]["secs"], strict=True):
+            assert secs == pytest.approx(known.get(repr(point), secs))
+
+
 @pytest.mark.long
 def test_the_model_is_less_sure_of_ways_that_were_not_tried(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch

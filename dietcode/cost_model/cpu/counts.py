@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from dietcode.cost_model.cpu.steps import cycles_of_step
+from dietcode.cost_model.cpu.steps import FMAS, cycles_of_step
 from dietcode.cost_model.model import FloatArray
 from dietcode.search_space.access import lines_of
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
@@ -84,7 +85,11 @@ class Counts(CoreCounts):
 
 
 def count(
-    problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, IntArray]
+    problem: Problem,
+    micro_kernel: MicroKernel,
+    limits: Limits,
+    extents: dict[str, IntArray],
+    fmas: float = FMAS[0],
 ) -> Counts:
     """Count for all instances at once.
 
@@ -92,6 +97,8 @@ def count(
     ----------
     extents : dict of str to int64 array [num_instances]
         Extent of every index.
+    fmas : float
+        As of `cycles_of_step`.
     """
     ops, problem = NumpyOps(), problem_for(problem, micro_kernel)
     shape = next(iter(extents.values())).shape
@@ -112,7 +119,7 @@ def count(
     visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    bodies, vectors, cycles = _tails(rows, columns, micro_kernel, lanes)
+    bodies, vectors, cycles = _tails(rows, columns, micro_kernel, lanes, fmas)
     panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
         computed = batch * rows * panels * lanes
@@ -120,7 +127,7 @@ def count(
         computed = tiles * micro_kernel.rows * micro_kernel.columns
         bodies, vectors, cycles = bodies * 0, vectors * 0, cycles * 0
     whole = full if micro_kernel.tails == "partition" else tiles
-    step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes)
+    step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes, fmas)
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
     gathered = _gathered(problem, micro_kernel, extents, own_batch, rows / grid.row_parts * reduction)
@@ -176,7 +183,7 @@ def _gathered(
 
 
 def _tails(
-    rows: IntArray, columns: IntArray, micro_kernel: MicroKernel, lanes: int
+    rows: IntArray, columns: IntArray, micro_kernel: MicroKernel, lanes: int, fmas: float
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Return the bodies of loop partitioning in one batch's tails, their rows × vectors, and their cycles.
 
@@ -190,11 +197,11 @@ def _tails(
     wide = width > MOST_VECTORS
     across = left_vectors if wide else np.minimum(left_vectors, 1)
     cut = np.ones_like(left_vectors) if wide else left_vectors
-    bodies, cycles = full_rows * across, full_rows * across * cycles_of_step(micro_kernel.rows, cut, lanes)
+    step = partial(cycles_of_step, lanes=lanes, fmas=fmas)
+    bodies, cycles = full_rows * across, full_rows * across * step(micro_kernel.rows, cut)
     for bit in range(micro_kernel.rows.bit_length()):
         height, has = 1 << bit, (left_rows >> bit) & 1
         bodies = bodies + has * (full_columns + across)
-        whole_cycles = full_columns * cycles_of_step(height, width, lanes)
-        cycles = cycles + has * (whole_cycles + across * cycles_of_step(height, cut, lanes))
+        cycles = cycles + has * (full_columns * step(height, width) + across * step(height, cut))
     vectors = left_rows * (full_columns * width + left_vectors) + full_rows * micro_kernel.rows * left_vectors
     return bodies, vectors, cycles

@@ -33,19 +33,21 @@ what they were measured to cost on the device.
 A panel that few tiles use arrives more slowly than they compute, and a call takes the longer of both, not
 the sum: exposed cycles are those by which reading the panels, at so many elements a cycle, exceeds what the
 steps take by arithmetic. How many elements is one number for all micro-kernels of a workload, that of
-`_STREAMING` at which they fit their waves best, or there is no such term (`fit_together`).
+`_STREAMING` at which they fit their waves best, or there is no such term; and before it how many FMAs a core
+begins in a cycle, which decides how bodies that wait for their additions compare with whole tiles
+(`fit_together`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dietcode.cost_model.cpu.counts import Counts, count
-from dietcode.cost_model.cpu.steps import cycles_of_step
+from dietcode.cost_model.cpu.steps import FMAS, cycles_of_step
 from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.cost_model.regression import measured
 from dietcode.measure.least_squares import fit_towards
@@ -59,6 +61,8 @@ _VECTOR_CYCLES = 2.0  # of a vector that is written
 _STREAMED_PER_CYCLE = 16.0  # elements of a panel
 _PACKED_PER_CYCLE, _GATHERED_PER_CYCLE = 4.0, 8.0  # elements
 _STREAMING = (6.0, 4.0, 3.0, 2.0, 1.0)  # elements a cycle of panels that a core reads
+_BETTER = 0.97  # of the least mean error so far: what fits no better is not told from it
+_LEAST_ERROR = 1e-3  # of the mean: smaller ones are not told apart
 _MOST_ERROR = 0.25  # of a wave, as the fits of two rates are compared: more is a disturbed reading
 
 
@@ -74,6 +78,8 @@ class LocalModel:
         Names of the terms of t_work, see `terms_of`.
     fit_error : float
         Median relative error on the measured waves.
+    fmas : float
+        That a core begins in a cycle, by which cycles are counted.
     streaming : float
         Elements a cycle by which exposed cycles are counted, where that is a term.
     """
@@ -82,6 +88,7 @@ class LocalModel:
     coefficients: FloatArray
     terms: tuple[str, ...]
     fit_error: float
+    fmas: float = FMAS[0]
     streaming: float = np.inf
 
     def predict(
@@ -97,7 +104,7 @@ class LocalModel:
             κ of f_spatial.
         extents : dict of str to int64 array [num_instances]
         """
-        counts = count(problem, self.micro_kernel, limits, extents)
+        counts = count(problem, self.micro_kernel, limits, extents, self.fmas)
         work = _work(counts, self.terms, self.streaming) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
         f_spatial = 1.0 / counts.stretch(kappa)
@@ -112,7 +119,7 @@ class LocalModel:
         found = dict(zip(names, (float(c) for c in self.coefficients), strict=True))
         if EXPOSED in self.terms:
             found["streamed_elements_per_cycle"] = self.streaming
-        return found | {"median_fit_error": self.fit_error}
+        return found | {"fmas_per_cycle": self.fmas, "median_fit_error": self.fit_error}
 
 
 EXPOSED = "secs_per_exposed_cycle_k"
@@ -128,24 +135,24 @@ class Term:
     count : callable
         ``Counts -> float64 array [num_instances]``.
     cycles : callable
-        ``(micro_kernel, lanes) -> float``: of each that is counted, by arithmetic.
+        ``(micro_kernel, lanes, fmas) -> float``: of each that is counted, by arithmetic.
     """
 
     count: Callable[[Counts], FloatArray]
-    cycles: Callable[[MicroKernel, int], float]
+    cycles: Callable[[MicroKernel, int, float], float]
 
 
-def _step(micro_kernel: MicroKernel, lanes: int) -> float:
-    return float(cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes))
+def _step(micro_kernel: MicroKernel, lanes: int, fmas: float) -> float:
+    return float(cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes, fmas))
 
 
-def _always(cycles: float) -> Callable[[MicroKernel, int], float]:
-    return lambda micro_kernel, lanes: cycles
+def _always(cycles: float) -> Callable[[MicroKernel, int, float], float]:
+    return lambda micro_kernel, lanes, fmas: cycles
 
 
 # By the name of its coefficient in the report.
 _TERMS: dict[str, Term] = {
-    "secs_per_visit_k": Term(lambda c: c.visits * c.reduction, lambda k, _: k.columns / _STREAMED_PER_CYCLE),
+    "secs_per_visit_k": Term(lambda c: c.visits * c.reduction, lambda k, *_: k.columns / _STREAMED_PER_CYCLE),
     "secs_per_tile_k": Term(lambda c: c.tiles * c.reduction, _step),
     "secs_per_tile": Term(lambda c: c.tiles, _always(_TILE_CYCLES)),
     "secs_per_padded_tile": Term(lambda c: c.padded_tiles, _always(_TILE_CYCLES)),
@@ -216,7 +223,9 @@ class CountedWaves:
         Of the waves.
     kappa : float
         κ of f_spatial.
-    streaming : float
+    recount : callable
+        ``fmas -> CountedWaves``: the same waves, counted by so many FMAs a cycle.
+    fmas, streaming : float
         As of `LocalModel`.
     """
 
@@ -227,6 +236,8 @@ class CountedWaves:
     secs: FloatArray
     counts: Counts
     kappa: float
+    recount: Callable[[float], CountedWaves]
+    fmas: float = FMAS[0]
     streaming: float = np.inf
 
     @classmethod
@@ -256,12 +267,18 @@ class CountedWaves:
             There is no usable measurement.
         """
         extents, times = measured(problem, micro_kernel, points, secs)
-        counts, terms = count(problem, micro_kernel, limits, extents), terms_of(problem, micro_kernel)
-        work = _work(counts, terms) * counts.stretch(kappa)[:, None]
-        lanes = limits.lanes_of(micro_kernel)
-        units = np.asarray([_LAUNCH_CYCLES, *(_TERMS[name].cycles(micro_kernel, lanes) for name in terms)])
-        counted = np.column_stack([np.ones_like(times), work])
-        return cls(micro_kernel, ("launch_secs", *terms), units, counted, times, counts, kappa)
+        terms, lanes = terms_of(problem, micro_kernel), limits.lanes_of(micro_kernel)
+
+        def counted_by(fmas: float) -> CountedWaves:
+            counts = count(problem, micro_kernel, limits, extents, fmas)
+            work = _work(counts, terms) * counts.stretch(kappa)[:, None]
+            cycles = (_TERMS[name].cycles(micro_kernel, lanes, fmas) for name in terms)
+            units = np.asarray([_LAUNCH_CYCLES, *cycles])
+            counted = np.column_stack([np.ones_like(times), work])
+            names = ("launch_secs", *terms)
+            return cls(micro_kernel, names, units, counted, times, counts, kappa, counted_by, fmas)
+
+        return counted_by(FMAS[0])
 
     def with_streaming(self, streaming: float) -> CountedWaves:
         """Return the same with exposed cycles as a term, at so many elements of panels a cycle."""
@@ -283,7 +300,7 @@ class CountedWaves:
         """Fit all coefficients towards the rates of the workload."""
         known = np.asarray([rates.of(name) for name in self.terms]) * self.units
         coefficients, error = fit_towards(self.counted, self.secs, known)
-        return LocalModel(self.micro_kernel, coefficients, self.terms[1:], error, self.streaming)
+        return LocalModel(self.micro_kernel, coefficients, self.terms[1:], error, self.fmas, self.streaming)
 
 
 @dataclass(frozen=True)
@@ -320,15 +337,24 @@ class TermRates:
 
 
 def fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
-    """Fit all micro-kernels of a workload: with one set of rates, and streaming as they fit best."""
+    """Fit all micro-kernels of a workload: with one set of rates, FMAs and streaming as they fit best."""
     best: list[LocalModel] = []
     least = np.inf
-    exposing = [s for s in _STREAMING if any((_exposed(one.counts, s) > 0).any() for one in waves)]
-    for streaming in (np.inf, *exposing):
-        these = waves if np.isinf(streaming) else [one.with_streaming(streaming) for one in waves]
-        rates = TermRates.of_all(these) if these else TermRates(1.0, {})
-        found = [one.fit(rates) for one in these]
-        error = float(np.mean([one.error(model) for one, model in zip(these, found, strict=True)] or [0.0]))
-        if error < least:
+    for variant in _variants(waves) if waves else ():
+        rates = TermRates.of_all(variant)
+        found = [one.fit(rates) for one in variant]
+        errors = [one.error(model) for one, model in zip(variant, found, strict=True)]
+        error = max(float(np.mean(errors)), _LEAST_ERROR)
+        if error < _BETTER * least:
             best, least = found, error
     return best
+
+
+def _variants(waves: Sequence[CountedWaves]) -> Iterator[list[CountedWaves]]:
+    """Yield the waves as each number of FMAs counts them, without streaming and with each of `_STREAMING`."""
+    for fmas in FMAS:
+        counted = [one.recount(fmas) for one in waves]
+        yield counted
+        for streaming in _STREAMING:
+            if any((_exposed(one.counts, streaming) > 0).any() for one in counted):
+                yield [one.with_streaming(streaming) for one in counted]

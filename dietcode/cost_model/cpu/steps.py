@@ -12,12 +12,14 @@ _FLOAT_BYTES = 4
 _L2_BYTES_PER_CYCLE = 32
 LEAST_CHAIN = 8
 """Accumulators that hide an FMA's latency of 4 cycles on two units."""
+FMAS = (2.0, 1.0)
+"""FMAs of vectors that cores begin in a cycle: some have two units, or join two halves into one."""
 
 
-def cycles_of_step(rows: Any, vectors: Any, lanes: int) -> FloatArray:
-    """Return the cycles of one step on a core with two FMA and two load ports, [num_tiles].
+def cycles_of_step(rows: Any, vectors: Any, lanes: int, fmas: float = FMAS[0]) -> FloatArray:
+    """Return the cycles of one step on a core with two load ports, [num_tiles].
 
-    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports, and of the panels'
+    The largest of the FMAs, the loads over the ports, the FMAs' latency of 4 cycles, and of the panels'
     bytes, which come from L2 at 32 bytes a cycle.
 
     Parameters
@@ -26,9 +28,11 @@ def cycles_of_step(rows: Any, vectors: Any, lanes: int) -> FloatArray:
         Of the tile.
     lanes : int
         Of a vector.
+    fmas : float
+        That begin in a cycle, one of `FMAS`.
     """
     rows, vectors = np.asarray(rows, dtype=np.float64), np.asarray(vectors, dtype=np.float64)
     from_l2 = vectors * lanes * _FLOAT_BYTES / _L2_BYTES_PER_CYCLE
-    ports = np.maximum(rows * vectors, rows + vectors) / 2
+    ports = np.maximum(rows * vectors / fmas, (rows + vectors) / 2)
     cycles: FloatArray = np.maximum(np.maximum(ports, LEAST_CHAIN / 2), from_l2)
     return cycles
