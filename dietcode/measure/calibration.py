@@ -22,7 +22,9 @@ from dietcode.search_space.problem import Problem
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
-_MOST_WAVES = 8  # of the reference kernel, and of all of them before it was told how many fit
+_ROW_TILES, _COLUMN_TILES = 4, 2  # of a core, in a reading of the reference kernel
+_READ_REDUCTION = 256
+_MOST_WAVES = 8  # in a reading of before: one row of tiles, at first as many as these
 _NUM_READINGS = 7
 _BUSY = 1.1  # a usual reading over the fastest of a sweep: something else ran beside it
 _SLOWER = 1.25  # than at the earlier calibration: something else may run
@@ -43,24 +45,22 @@ class ReferenceKernel:
         Its tile.
     num_cores : int
         P.
-    l2_bytes : int
-        Of a core's level 2 cache.
     """
 
     request: BuildRequest
     rows: int
     columns: int
     num_cores: int
-    l2_bytes: int
 
     @property
-    def num_tiles(self) -> int:
-        """How many tiles a reading is of: what a core reads again and again fills half of its L2 at most.
+    def reading(self) -> dict[str, int]:
+        """The extents of a reading: panels stay in L1 while tiles compute, and all of it is a part of L2.
 
-        What lies beyond is shared with whoever else is there, and its speed is not that of the cores.
+        Caches are shared, the nearer ones with who has the other half of a core: what is read from them has
+        two speeds for seconds each, and its speed is not that of micro-kernels, which wait for their FMAs.
         """
-        waves = self.l2_bytes // 2 // (4 * self.columns * REDUCTION)
-        return self.num_cores * max(1, min(waves, _MOST_WAVES))
+        rows, columns = _ROW_TILES * self.rows, self.num_cores * _COLUMN_TILES * self.columns
+        return {"m": rows, "n": columns, "k": _READ_REDUCTION}
 
     def point(self, num_tiles: int) -> dict[str, int]:
         """Return the extents of one row of so many tiles."""
@@ -68,7 +68,7 @@ class ReferenceKernel:
 
 
 def reference_problem() -> Problem:
-    """Return ``Y[m, n] = Σ X[m, k] · W[n, k]`` with dynamic m and n."""
+    """Return ``Y[m, n] = Σ X[m, k] · W[n, k]`` with dynamic extents."""
     return Problem(
         row_operand="X",
         column_operand="W",
@@ -78,7 +78,7 @@ def reference_problem() -> Problem:
         rows=("m",),
         columns=("n",),
         reduction=("k",),
-        extents={"m": None, "n": None, "k": REDUCTION},
+        extents={"m": None, "n": None, "k": None},
         stages=(),
         column_operand_constant=True,
     )
@@ -93,7 +93,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         A calibration line: ``kappa`` of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and
         5, as a ratio of time); the sweep ``num_tiles``, 1…4P, with ``tile_gflops`` at each;
         ``reference_secs``, the usual reading of the reference kernel, or the sweep's where something else ran
-        beside it; and ``reference_tiles``, its tiles.
+        beside it; and ``reference_extents``, those of the reading.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     """
     path = attach_reference(measurer, kernel)
     counts = tuple(range(1, _SWEEP_WAVES * kernel.num_cores + 1))
-    points = [kernel.point(n) for n in (*counts, kernel.num_tiles)]
+    points = [*(kernel.point(n) for n in counts), kernel.reading]
     sweeps = [measurer.time_problem(reference_problem(), path, points) for _ in range(_NUM_SWEEPS)]
     *secs, fastest = (float(value) for value in np.min(sweeps, axis=0))  # disturbances only ever add time
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
@@ -113,19 +113,22 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         "num_tiles": list(counts),
         "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
         "reference_secs": measurer.base_secs,
-        "reference_tiles": kernel.num_tiles,
+        "reference_extents": kernel.reading,
     }
 
 
 def is_comparable(kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> bool:
-    """Whether the readings of an earlier calibration are of as many tiles as today's."""
-    return reference_tiles(kernel, earlier) == kernel.num_tiles
+    """Whether the readings of an earlier calibration are of the same extents as today's."""
+    found: bool = earlier.get("reference_extents") == kernel.reading
+    return found
 
 
-def reference_tiles(kernel: ReferenceKernel, calibration: Mapping[str, Any]) -> int:
-    """Return the tiles that the readings of a calibration are of."""
+def reading_of(kernel: ReferenceKernel, calibration: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extents that the readings of a calibration are of."""
+    if is_comparable(kernel, calibration):
+        return kernel.reading
     most = kernel.num_cores * _MOST_WAVES
-    return min(int(calibration.get("reference_tiles", most)), most)
+    return kernel.point(min(int(calibration.get("reference_tiles", most)), most))
 
 
 def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +157,7 @@ def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[st
         "num_tiles": list(earlier["num_tiles"]),
         "tile_gflops": [gflops * then / now for gflops in earlier["tile_gflops"]],
         "reference_secs": now,
-        "reference_tiles": kernel.num_tiles,
+        "reference_extents": kernel.reading,
     }
 
 
@@ -176,7 +179,7 @@ def attach_reference(
     (built,) = measurer.build([kernel.request])
     if built.path is None:
         raise TuningError(f"the reference kernel does not build: {built.error}")
-    point = kernel.point(kernel.num_tiles if calibration is None else reference_tiles(kernel, calibration))
+    point = kernel.reading if calibration is None else reading_of(kernel, calibration)
     measurer.reference = (reference_problem(), built.path, point)
     for _ in range(_NUM_READINGS):
         measurer.read_reference()

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.fake_children import FakeChildren, FakeCpu, Fault
 from dietcode.backends.cpu.measuring import MeasuringCpu
+from dietcode.cost_model.cpu.counts import count
 from dietcode.errors import TuningError
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.calibration import (
@@ -50,9 +51,8 @@ def make(tmp_path: Path) -> Callable[..., tuple[FakeChildren, MeasuringCpu]]:
 def attach(measuring: MeasuringCpu, base_secs: float | None = None) -> tuple[str, Measurer]:
     """The path of the reference kernel, and what reads it; `base_secs` is its reading at a calibration."""
     reference = measuring.reference
-    then = (
-        None if base_secs is None else {"reference_secs": base_secs, "reference_tiles": reference.num_tiles}
-    )
+    extents = reference.reading
+    then = None if base_secs is None else {"reference_secs": base_secs, "reference_extents": extents}
     return attach_reference(measuring.measurer, reference, then), measuring.measurer
 
 
@@ -197,13 +197,19 @@ def test_a_busy_moment_is_no_calibration(make: Any, num_slow: int, factor: float
     assert max(now["tile_gflops"]) == pytest.approx(max(earlier["tile_gflops"]) / factor)
 
 
-@pytest.mark.parametrize(("kilobytes", "waves"), [(32, 1), (512, 2), (1024, 4), (4096, 8)])
-def test_the_reference_stays_in_the_cores_caches(make: Any, kilobytes: int, waves: int) -> None:
-    """What is beyond is read at a speed that depends on who else is there."""
-    _, measuring = make(replace(TARGET, l2_bytes=kilobytes << 10))
+@pytest.mark.parametrize(("registers", "vector_bytes"), [(16, 32), (32, 64)])
+def test_the_reference_waits_for_no_cache(make: Any, registers: int, vector_bytes: int) -> None:
+    """What is read from a cache has the speed that others leave it: each panel is used by several tiles."""
+    target = replace(TARGET, num_vector_registers=registers, vector_bytes=vector_bytes)
+    _, measuring = make(target)
     facts = measuring.calibrate()
-    assert facts["reference_tiles"] == TARGET.num_cores * waves
-    assert measuring.measurer.reference[2] == measuring.reference.point(facts["reference_tiles"])
+    extents, tile = facts["reference_extents"], Limits.of(target).narrow_tile()
+    assert measuring.measurer.reference[2] == extents
+    counts = count(PROBLEM, tile, Limits.of(target), {k: np.array([v]) for k, v in extents.items()})
+    assert counts.imbalance[0] == 1 and counts.f_pad[0] == 1 and counts.tiles[0] == 4 * counts.visits[0]
+    assert 4 * extents["k"] * tile.columns <= target.l1_bytes
+    own = extents["k"] * (extents["m"] + extents["n"] / target.num_cores)
+    assert 4 * own <= target.l2_bytes / 2
 
 
 @pytest.mark.parametrize(("factor", "kept"), [(1.04, 1.04), (1.4, 1.0)])
@@ -217,15 +223,16 @@ def test_a_slow_moment_before_the_sweep_is_no_calibration(make: Any, factor: flo
 
 
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
-    """Before it was told how many tiles a reading is of these were eight waves."""
+    """Before it told the extents of a reading these were a row of tiles, at first of eight waves."""
     _, measuring = make()
     facts = measuring.calibrate()
-    before = {key: value for key, value in facts.items() if key != "reference_tiles"}
-    _, resumed = make()
-    resumed.attach(before)
-    assert resumed.measurer.reference[2] == resumed.reference.point(TARGET.num_cores * 8)
-    assert resumed.recalibrate(before) is None, "of another number of tiles"
-    assert resumed.recalibrate(facts)["reference_tiles"] == facts["reference_tiles"]
+    before = {key: value for key, value in facts.items() if key != "reference_extents"}
+    for told, num_tiles in ({"reference_tiles": 6}, 6), ({}, TARGET.num_cores * 8):
+        _, resumed = make()
+        resumed.attach(before | told)
+        assert resumed.measurer.reference[2] == resumed.reference.point(num_tiles)
+        assert resumed.recalibrate(before | told) is None, "of another reading"
+        assert resumed.recalibrate(facts)["reference_extents"] == facts["reference_extents"]
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 0.7, 1.0])

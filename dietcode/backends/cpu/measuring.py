@@ -85,7 +85,7 @@ class MeasuringCpu(MeasuringDevice):
         """The kernel that is read beside all others."""
         tile = Limits.of(self.target).narrow_tile()
         request = self.build_request([tile], "reference", reference_problem())
-        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores, self.target.l2_bytes)
+        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores)
 
     def num_seed_trials(self, num_trials: int) -> int:
         return CPU_FORMS[self.problem.form].num_seed_trials(num_trials)

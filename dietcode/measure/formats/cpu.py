@@ -19,6 +19,8 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     checks.real(body["reference_secs"], "reference_secs", above=0.0)
     if "reference_tiles" in body:
         checks.whole(body["reference_tiles"], "reference_tiles")
+    for extent in dict(body.get("reference_extents", {})).values():
+        checks.whole(extent, "reference_extents")
     counts = checks.array(body["num_tiles"], "num_tiles")
     rates = checks.array(body["tile_gflops"], "tile_gflops")
     for count in counts:
