@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from needs import of_extra
 
@@ -25,6 +26,7 @@ from benchmarks import (
     model_page,
     oracle,
     overhead,
+    prediction,
     program_page,
     recursion_page,
     scaling_tables,
@@ -114,6 +116,20 @@ def test_libraries_in_turns_are_read_again_and_marked(monkeypatch: pytest.Monkey
     assert order == [None, "other.so"] * rounds * (machine.rested + 1)
     machine.factor = 1.0
     assert own.in_turns({"library": None}, {"T": 5}, rounds).disturbed is None
+
+
+@pytest.mark.parametrize("slower", [1.1, 1.4])
+def test_a_prediction_is_compared_with_readings_that_agree(slower: float) -> None:
+    """The reference kernel waits for no memory: it is as fast as ever while that is taken."""
+    secs = np.array([1.0, slower, slower, slower, np.nan, slower])
+    row = prediction._judged({"flops": 1e9}, secs, np.ones(6))
+    if slower < 1.25:
+        assert row["measured"] == pytest.approx(1 / slower) and row["disturbed"] is None
+    else:
+        assert row == {
+            "flops": 1e9,
+            "disturbed": "repeats differ: their median is 1.4 times the fastest",
+        }
 
 
 def test_scores_of_searches_are_of_calm_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
