@@ -22,6 +22,7 @@ from dietcode.search_space.problem import Problem
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
+_MOST_ATTEMPTS = 4  # of all of them, while κ says that the cores did not run side by side
 _ROW_TILES, _COLUMN_TILES = 4, 2  # of a core, in a reading of the reference kernel
 _READ_REDUCTION = 256
 _MOST_WAVES = 8  # in a reading of before: one row of tiles, at first as many as these
@@ -103,13 +104,19 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     path = attach_reference(measurer, kernel)
     counts = tuple(range(1, _SWEEP_WAVES * kernel.num_cores + 1))
     points = [*(kernel.point(n) for n in counts), kernel.reading]
-    sweeps = [measurer.time_problem(reference_problem(), path, points) for _ in range(_NUM_SWEEPS)]
-    *secs, fastest = (float(value) for value in np.min(sweeps, axis=0))  # disturbances only ever add time
+    sweeps: list[list[float]] = []
+    for _ in range(_MOST_ATTEMPTS):
+        sweeps += [measurer.time_problem(reference_problem(), path, points) for _ in range(_NUM_SWEEPS)]
+        *secs, fastest = (float(value) for value in np.min(sweeps, axis=0))  # disturbances only ever add time
+        kappa = fit_kappa(counts, secs, kernel.num_cores)
+        if is_plausible(kappa, kernel.num_cores):
+            break
+        time.sleep(_REST_SECS)
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
     usual = measurer.usual_reference_secs  # of readings before the sweep, which may all be of a slow moment
     measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
     return {
-        "kappa": fit_kappa(counts, secs, kernel.num_cores),
+        "kappa": kappa,
         "num_tiles": list(counts),
         "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
         "reference_secs": measurer.base_secs,

@@ -222,6 +222,23 @@ def test_a_slow_moment_before_the_sweep_is_no_calibration(make: Any, factor: flo
     assert measuring.measurer.base_secs == pytest.approx(kept * usual)
 
 
+def test_a_sweep_whose_cores_did_not_run_side_by_side_is_read_again(make: Any) -> None:
+    """All readings of the first seven sweeps have one speed, whatever their grid."""
+
+    class Shared(FakeChildren):
+        def time(self, request: Any, timeout_secs: float) -> Any:
+            result = super().time(request, timeout_secs)
+            if len(request.points) > 1 and self.num_calls["time"] <= 14:
+                return replace(result, secs=tuple(1e-6 * point["n"] for point in request.points))
+            return result
+
+    fake = Shared()
+    _, measuring = make()
+    measuring.measurer.children = fake
+    assert measuring.calibrate()["kappa"] == pytest.approx(1.0, abs=1e-2)
+    assert fake.num_calls["time"] == 7 + 2 * 7
+
+
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
     """Before it told the extents of a reading these were a row of tiles, at first of eight waves."""
     _, measuring = make()
