@@ -74,7 +74,7 @@ def test_the_readme_tells_speeds_call_by_call() -> None:
     means = [mean for mean, _, _ in shown]
     off = sorted(int(share.rstrip("%")) for _, _, share in shown)
     dense, batched = ["bert-dense", "bert-dense-hidden", "dense-rows"], ["bert-bmm-qk", "bert-bmm-pv"]
-    assert list(rows) == [*dense, *batched, "two-dims"]
+    assert list(rows) == [*dense, *batched, "resnet50-conv3x3", "two-dims"]
     said = ", ".join(mean.removesuffix(" ×") for mean in means[:-1]) + f" and {means[-1]}"
     text = told("README.md")
     assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
@@ -93,6 +93,36 @@ def test_the_readme_tells_speeds_of_the_xeons_record() -> None:
     assert f"four of these workloads are {', '.join(means[:-1])} and {means[-1]} ×" in text
     assert f"worst {worst:.2f}), and call by call {', '.join(calls[:-1])} and {calls[-1]} ×" in text
     assert f"(worst {min(worst for _, worst, _ in shown).removesuffix(' ×')})" in text
+
+
+def test_the_readme_tells_what_metaschedule_reaches_for_three_shapes() -> None:
+    text, rows = told("README.md"), record(EPYC, "per-shape-curve-bert-dense")["rows"]
+
+    def listed(ratios: Iterable[float]) -> str:
+        *others, last = (f"{ratio:.2f}" for ratio in ratios)
+        return f"{', '.join(others)} and {last} ×"
+
+    of = {trials: listed(row["ratio"] for row in rows if row["trials"] == trials) for trials in (16, 128, 512)}
+    assert (
+        f"at T = 1, 24 and 128 of bert-dense, the library is {of[16]} of 16 trials for that shape, "
+        f"{of[128]} of 128 and {of[512]} of 512"
+    ) in text
+    parts = per_shape.flat_parts(rows)
+    assert all(part["is_flat"] for part in parts) and not any(row["disturbed"] for row in rows)
+    assert f"by its median it is {listed(part['ratio'] for part in parts)} of MetaSchedule's best" in text
+    secs = [row["tuning_secs"] for row in rows]
+    assert f"The 512 trials took {min(secs):.0f} to {max(secs):.0f} s for each shape" in text
+
+
+def test_the_readme_tells_what_several_micro_kernels_earn() -> None:
+    names = ("dense-rows", "two-dims", "bert-bmm-qk", "bert-bmm-pv")
+    found = [record(EPYC, f"single-{name}") for name in names]
+    *others, last = (f"{one['over_single']:.2f}" for one in found)
+    text, by_prediction = told("README.md"), [one["over_single_predicted"] for one in found]
+    assert f"timed in turns with it they are {', '.join(others)} and {last} × ({', '.join(names[:-1])}" in text
+    most, least = max(one["most"] for one in found), min(one["least"] for one in found)
+    assert f"{most:.2f} × at the best shape, {least:.2f} × at the worst" in text
+    assert f"by prediction {min(by_prediction):.2f} to {max(by_prediction):.2f} ×" in text
 
 
 def test_the_readme_tells_what_metaschedule_reaches_for_one_shape() -> None:
