@@ -74,7 +74,7 @@ def test_the_readme_tells_speeds_call_by_call() -> None:
     means = [mean for mean, _, _ in shown]
     off = sorted(int(share.rstrip("%")) for _, _, share in shown)
     dense, batched = ["bert-dense", "bert-dense-hidden", "dense-rows"], ["bert-bmm-qk", "bert-bmm-pv"]
-    assert list(rows) == [*dense, *batched, "resnet50-conv3x3", "two-dims"]
+    assert list(rows) == [*dense, *batched, "two-dims", "resnet50-conv3x3"]
     said = ", ".join(mean.removesuffix(" ×") for mean in means[:-1]) + f" and {means[-1]}"
     text = told("README.md")
     assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
@@ -102,7 +102,9 @@ def test_the_readme_tells_what_metaschedule_reaches_for_three_shapes() -> None:
         *others, last = (f"{ratio:.2f}" for ratio in ratios)
         return f"{', '.join(others)} and {last} ×"
 
-    of = {trials: listed(row["ratio"] for row in rows if row["trials"] == trials) for trials in (16, 128, 512)}
+    of = {
+        trials: listed(row["ratio"] for row in rows if row["trials"] == trials) for trials in (16, 128, 512)
+    }
     assert (
         f"at T = 1, 24 and 128 of bert-dense, the library is {of[16]} of 16 trials for that shape, "
         f"{of[128]} of 128 and {of[512]} of 512"
@@ -119,7 +121,9 @@ def test_the_readme_tells_what_several_micro_kernels_earn() -> None:
     found = [record(EPYC, f"single-{name}") for name in names]
     *others, last = (f"{one['over_single']:.2f}" for one in found)
     text, by_prediction = told("README.md"), [one["over_single_predicted"] for one in found]
-    assert f"timed in turns with it they are {', '.join(others)} and {last} × ({', '.join(names[:-1])}" in text
+    assert (
+        f"timed in turns with it they are {', '.join(others)} and {last} × ({', '.join(names[:-1])}" in text
+    )
     most, least = max(one["most"] for one in found), min(one["least"] for one in found)
     assert f"{most:.2f} × at the best shape, {least:.2f} × at the worst" in text
     assert f"by prediction {min(by_prediction):.2f} to {max(by_prediction):.2f} ×" in text

@@ -61,7 +61,7 @@ _VECTOR_CYCLES = 2.0  # of a vector that is written
 _STREAMED_PER_CYCLE = 16.0  # elements of a panel
 _PACKED_PER_CYCLE, _GATHERED_PER_CYCLE = 4.0, 8.0  # elements
 _STREAMING = (6.0, 4.0, 3.0, 2.0, 1.0)  # elements a cycle of panels that a core reads
-_BETTER = 0.97  # of the least mean error so far: what fits no better is not told from it
+_BETTER = 0.95  # of the least mean error so far: what fits no better is not told from it
 _LEAST_ERROR = 1e-3  # of the mean: smaller ones are not told apart
 _MOST_ERROR = 0.25  # of a wave, as the fits of two rates are compared: more is a disturbed reading
 
