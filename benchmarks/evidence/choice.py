@@ -174,8 +174,9 @@ VOTES = Figure(
     "tile suits nearly every T of the dense layer; sizes are of the whole file, the rule and the host "
     "code included. The predicted loss is the mean over all shapes, by their weights; fewer are timed, "
     "spread evenly, and both rates are of these. Where the measured loss of a single one is much more than "
-    "the predicted one, why is not known of that tuning; a later one had chosen a micro-kernel by one reading, "
-    "scaled in a slow moment to a fifth more than it has, and since then all that lead are read three times.",
+    "the predicted one, why is not known of that tuning; a later one had chosen a micro-kernel by one "
+    "reading, scaled in a slow moment to a fifth more than it has, and since then all that lead are read "
+    "three times.",
     num_axes=2,
 )  # fmt: skip
 
