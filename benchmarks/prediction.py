@@ -10,10 +10,10 @@ it, its full wave left out as well.
 Machines drift: the reference kernel, whose usual reading is part of the calibration, is read before and after
 each reading, which is scaled by it; figures without that are given as well. A reading beside which it takes a
 quarter longer than its fastest is taken again, four times at most, and else dropped; an instance with fewer
-than two readings in a pass is disturbed, and no part of a figure, nor is one whose median is a quarter slower
-than its fastest reading: caches and memory are shared, too. All is timed in two passes; predictions are
-compared with the median of both, from which each pass is half as far as from the other: the repeat floor is
-half of the mean gap between the two, what no prediction can beat.
+than two readings in a pass is disturbed, and no part of a figure, nor is one whose median, scaled, is a
+quarter slower than its fastest reading: caches and memory are shared, too. All is timed in two passes;
+predictions are compared with the median of both, from which each pass is half as far as from the other: the
+repeat floor is half of the mean gap between the two, what no prediction can beat.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _judged(row: Row, secs: npt.NDArray[np.float64], slower: npt.NDArray[np.floa
     least = min(_LEAST_READINGS, half)
     if min(np.count_nonzero(~np.isnan(part)) for part in (secs[:half], secs[half:])) < least:
         return row | {"disturbed": "beside most readings a reference kernel took longer than usual"}
-    known = [float(value) for value in secs if not np.isnan(value)]
+    known = (secs / slower)[~np.isnan(secs)].tolist()
     if reason := Signs(spread=spread_of_readings({"": known})).reason:
         return row | {"disturbed": reason}
     rates = row["flops"] / secs / 1e9

@@ -44,8 +44,8 @@ class RunResult:
     secs : tuple of float
         Seconds at each point, scaled to the usual reference reading.
     drift : float
-        What `secs` was divided by: the smaller of the two readings of the reference kernel around the batch
-        over that of the calibration, and at most 1.1 of the usual reading over it.
+        What `secs` was divided by: the smaller of the two readings of the reference kernel around the batch,
+        at most 1.1 of its usual one, over that of the calibration; where there is none, over the usual one.
     disturbed : float
         The larger of the two over the usual one.
     attempts : int

@@ -12,7 +12,7 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import AnyProblem, IntArray
 
 NUM_ANCHORS = 5
-_NUM_BETWEEN = 3  # instances between two anchors
+_NUM_BETWEEN = 3  # instances between two anchors, at most
 _NUM_EACH = 2  # instances of a kind, at least
 
 
@@ -37,7 +37,7 @@ def choose_anchors(
 
 
 def choose_between(problem: AnyProblem, extents: dict[str, IntArray]) -> list[dict[str, int]]:
-    """Choose three instances between each two of `choose_anchors`, by the logarithm of the work.
+    """Choose up to three instances between each two of `choose_anchors`, by the logarithm of the work.
 
     Parameters
     ----------

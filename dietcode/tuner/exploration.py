@@ -82,7 +82,6 @@ class Exploration:
         TuningError
             No micro-kernel worked.
         """
-        before = len(self.records.measurements)
         if self.records.problem is None:
             self.store.append({"kind": "problem", **self.task.problem.to_json()})
         earlier = [(problem_from_json(r.problem), r) for r in self.others if r.problem is not None]
@@ -113,13 +112,15 @@ class Exploration:
                 seeding.after_first_round(self.records.rounds[0])
             self._search(seeding, known)
         self._check_any_worked()
-        measured = len(self.records.measurements) - before
-        unread = all(m.num_readings == 1 for m in self.records.measurements.values())
-        if (measured or unread) and not self._out_of_time():
-            self._attach()
-            task, between = self.task, self.device.finals_between(self.task.problem, self.task.extents)
-            watch = self.on_event, self._out_of_time
-            read_leaders(self.domain, task.extents, self.store, self.device, *watch, between)
+        read_leaders(
+            self.domain,
+            self.task.extents,
+            self.store,
+            self.device,
+            self.device.finals_between(self.task.problem, self.task.extents),
+            on_event=self.on_event,
+            out_of_time=self._out_of_time,
+        )
 
     def _check_any_worked(self) -> None:
         if not any(m.usable for m in self.records.measurements.values()):

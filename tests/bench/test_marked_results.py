@@ -122,6 +122,10 @@ def test_libraries_in_turns_are_read_again_and_marked(monkeypatch: pytest.Monkey
 def test_a_prediction_is_compared_with_readings_that_agree(slower: float) -> None:
     """The reference kernel waits for no memory: it is as fast as ever while that is taken."""
     secs = np.array([1.0, slower, slower, slower, np.nan, slower])
+    drifted = prediction._judged({"flops": 1e9}, secs, np.nan_to_num(secs, nan=1.0))
+    assert drifted["disturbed"] is None and drifted["measured"] == pytest.approx(1.0), (
+        "it shows, and is scaled"
+    )
     row = prediction._judged({"flops": 1e9}, secs, np.ones(6))
     if slower < 1.25:
         assert row["measured"] == pytest.approx(1 / slower) and row["disturbed"] is None

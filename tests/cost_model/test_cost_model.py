@@ -213,7 +213,7 @@ def test_cores_that_begin_one_fma_a_cycle_and_two_are_told_apart(fmas: float) ->
     assert models[0].to_json()["fmas_per_cycle"] == fmas
     held_out = tuple({"m": m, "n": n, "k": 64} for m in (2, 5, 11, 23) for n in (16, 40))
     extents = arrays(**{k: [p[k] for p in held_out] for k in "mnk"})
-    others = [one.recount(3.0 - fmas) for one in waves]
+    others = [one.with_fmas(3.0 - fmas) for one in waves]
     wrong = [one.fit(TermRates.of_all(others)) for one in others]
     gaps = [
         max(

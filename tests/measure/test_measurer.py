@@ -17,6 +17,7 @@ from benchmarks.fake_children import FakeChildren, FakeCpu, Fault
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.cost_model.cpu.counts import count
 from dietcode.errors import TuningError
+from dietcode.measure import calibration as calibration_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.calibration import (
     attach_reference,
@@ -207,7 +208,7 @@ def test_the_reference_waits_for_no_cache(make: Any, registers: int, vector_byte
     assert measuring.measurer.reference[2] == extents
     counts = count(PROBLEM, tile, Limits.of(target), {k: np.array([v]) for k, v in extents.items()})
     assert counts.imbalance[0] == 1 and counts.f_pad[0] == 1 and counts.tiles[0] == 4 * counts.visits[0]
-    assert 4 * extents["k"] * tile.columns <= target.l1_bytes
+    assert 4 * extents["k"] * (tile.rows + tile.columns) <= target.l1_bytes
     own = extents["k"] * (extents["m"] + extents["n"] / target.num_cores)
     assert 4 * own <= target.l2_bytes / 2
 
@@ -239,15 +240,31 @@ def test_a_sweep_whose_cores_did_not_run_side_by_side_is_read_again(make: Any) -
     assert fake.num_calls["time"] == 7 + 2 * 7
 
 
+def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota of CPU time, or cores that share their units."""
+    _, measuring = make(device=FakeCpu(0.1))
+    fake, clock = measuring.children, itertools.count()
+    monkeypatch.setattr(calibration_module.time, "monotonic", lambda: float(next(clock)))
+    assert measuring.calibrate()["kappa"] == pytest.approx(0.1, abs=1e-2)
+    assert fake.num_calls["time"] == 7 + 6 * 7
+
+
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
     """Before it told the extents of a reading these were a row of tiles, at first of eight waves."""
     _, measuring = make()
     facts = measuring.calibrate()
     before = {key: value for key, value in facts.items() if key != "reference_extents"}
-    for told, num_tiles in ({"reference_tiles": 6}, 6), ({}, TARGET.num_cores * 8):
+    row, other = measuring.reference.point, {"m": 12, "n": 64, "k": 256}
+    for told, read in (
+        ({"reference_tiles": 6}, row(6)),
+        ({}, row(TARGET.num_cores * 8)),
+        ({"reference_extents": other}, other),
+    ):
         _, resumed = make()
         resumed.attach(before | told)
-        assert resumed.measurer.reference[2] == resumed.reference.point(num_tiles)
+        assert resumed.measurer.reference[2] == read
         assert resumed.recalibrate(before | told) is None, "of another reading"
         assert resumed.recalibrate(facts)["reference_extents"] == facts["reference_extents"]
 

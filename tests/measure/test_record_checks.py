@@ -39,6 +39,10 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
     "calibration": [
         *({"kappa": value} for value in (*NO_NUMBERS, -0.1, 1.1)),
         *({"reference_secs": value} for value in (*NO_NUMBERS, 0, -1.0)),
+        *({"reference_extents": {"m": 8, "n": 8, "k": value}} for value in (0, 1.5, "8", None, 1 << 27)),
+        *({"reference_extents": value} for value in ({}, {"m": 8}, [8, 8, 8], None)),
+        {"reference_extents": {"m": 8, "n": 8, "k": 8, "z": 8}},
+        {"reference_extents": {"m": 1 << 14, "n": 1 << 14, "k": 1}},
         *({"num_tiles": value} for value in ([1, 1], [0, 1], [1.5, 2], [1], [True, 2], "12", None)),
         *({"tile_gflops": [1.0, value]} for value in (*NO_NUMBERS, 0.0)),
         {"tile_gflops": [1.0]},

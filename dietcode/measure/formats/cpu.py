@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 from dietcode.measure import checks
@@ -11,6 +12,7 @@ from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.workload.text import clip
 
 _MIN_SWEEP = 2  # points that a line goes through
+_MOST_ELEMENTS = 1 << 26  # of a tensor that the reference kernel is read with
 
 
 def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,8 +21,8 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     checks.real(body["reference_secs"], "reference_secs", above=0.0)
     if "reference_tiles" in body:
         checks.whole(body["reference_tiles"], "reference_tiles")
-    for extent in dict(body.get("reference_extents", {})).values():
-        checks.whole(extent, "reference_extents")
+    if "reference_extents" in body:
+        _check_extents(dict(body["reference_extents"]))
     counts = checks.array(body["num_tiles"], "num_tiles")
     rates = checks.array(body["tile_gflops"], "tile_gflops")
     for count in counts:
@@ -34,6 +36,16 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     if "bandwidth" in body:
         _check_bandwidth(body["bandwidth"])
     return dict(body)
+
+
+def _check_extents(extents: dict[str, Any]) -> None:
+    """Refuse what is no reading of the reference kernel, or one whose tensors are large."""
+    if extents.keys() != {"m", "n", "k"}:
+        raise ValueError(f"reference_extents {clip(sorted(map(str, extents)))}; allowed: k, m and n")
+    for extent in extents.values():
+        checks.whole(extent, "reference_extents", most=_MOST_ELEMENTS)
+    if any(a * b > _MOST_ELEMENTS for a, b in combinations(extents.values(), 2)):
+        raise ValueError(f"reference_extents {clip(extents)}; allowed: {_MOST_ELEMENTS} elements a tensor")
 
 
 def _check_bandwidth(bandwidth: Mapping[str, Any]) -> None:
