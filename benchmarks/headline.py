@@ -171,6 +171,10 @@ def notes(rows: list[Row]) -> list[str]:
         texts.append("† From a tree with uncommitted changes.")
     if any("held_out" in row and row["held_out"] is None for row in rows):
         texts.append("‡ The record does not say whether tuning measured these shapes.")
+    if any(row.get("held_out") == "left out of the fit" for row in rows):
+        texts.append(
+            "‖ Tuning measured these shapes, all that there are: each is predicted by a fit without it."
+        )
     if any("§" in text for text in marked):
         texts.append(
             "§ By an earlier generator of kernels than today's, or at a commit that is not known here."

@@ -62,7 +62,7 @@ def gap_table(rows: list[Row]) -> str:
         [
             [
                 row["workload"] + " ‡" * (row["held_out"] is None),
-                str(row["num_instances"]),
+                _counted(row),
                 f"{row['gap_mean']:.1%}",
                 f"{row['gap_mean_unscaled']:.1%}" if "gap_mean_unscaled" in row else "",
                 f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
@@ -74,6 +74,13 @@ def gap_table(rows: list[Row]) -> str:
             for row in rows
         ],
     )
+
+
+def _counted(row: Row) -> str:
+    """How many shapes the gaps are of, and of how many drawn; ‖ where tuning measured them."""
+    disturbed = row.get("num_disturbed", 0)
+    of_all = f" of {row['num_instances'] + disturbed}" if disturbed else ""
+    return f"{row['num_instances']}{of_all}" + " ‖" * (row["held_out"] == "left out of the fit")
 
 
 def oracle_table(rows: list[Row]) -> str:

@@ -139,8 +139,8 @@ def ours_votes(data: Row) -> str:
             best = max(singles, key=lambda i: points[i]["gflops_geomean"])
             single = points[best]["gflops_geomean"]
             free += (
-                f", {points[-1]['gflops_geomean'] / single:.2f} × slower with the best single one (measured, "
-                f"one library of each{_over_shapes(found, best)})"
+                f", {points[-1]['gflops_geomean'] / single:.2f} × as fast as with the best single one "
+                f"(measured, one library of each{_over_shapes(found, best)})"
             )
         parts.append(free)
     known = {point["num_votes"] for found in data["workloads"] for point in found["points"]}
@@ -150,13 +150,15 @@ def ours_votes(data: Row) -> str:
 
 
 def _over_shapes(found: Row, single: int) -> str:
-    """The 95 % interval, over the shapes, of the last point's gain over another; if the record has them."""
-    kept = undisturbed_of(found.get("instances", []), lambda row: row["disturbed"])
+    """The interval of the mean gain of the last point over another, and its shapes; if it has them."""
+    timed = found.get("instances", [])
+    kept = undisturbed_of(timed, lambda row: row["disturbed"])
     if not kept:
         return ""
     rates = np.asarray([row["gflops"] for row in kept])
     low, high = bootstrapped(np.log(rates[:, -1] / rates[:, single]))
-    return f"; {low:.2f} to {high:.2f} over the shapes"
+    left = f" of {len(timed)}, the others disturbed" if len(kept) < len(timed) else ""
+    return f"; {len(kept)} shapes{left}, 95 % interval of their mean {low:.2f} to {high:.2f}"
 
 
 VOTES = Figure(
@@ -173,10 +175,8 @@ VOTES = Figure(
     "that one "
     "tile suits nearly every T of the dense layer; sizes are of the whole file, the rule and the host "
     "code included. The predicted loss is the mean over all shapes, by their weights; fewer are timed, "
-    "spread evenly, and both rates are of these. Where the measured loss of a single one is much more than "
-    "the predicted one, why is not known of that tuning; a later one had chosen a micro-kernel by one "
-    "reading, scaled in a slow moment to a fifth more than it has, and since then all that lead are read "
-    "three times.",
+    "spread evenly, and both rates are of these, so that the gain predicted for them may be another than the "
+    "loss of all: T = 1 is one of a few there, and one of 128 in all.",
     num_axes=2,
 )  # fmt: skip
 

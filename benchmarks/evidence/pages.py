@@ -33,6 +33,16 @@ UNWATCHED = "Whether something disturbed the readings is not in the record."
 EARLIER = "by earlier code than today's: {}"
 
 
+def _unmeasured(folder: Path) -> str:
+    """What a page says of a figure that it lacks."""
+    if (folder / "workloads.md").exists():
+        return (
+            "Not measured by `make evidence` on this device; what else was measured of its workloads is on "
+            "[their page](workloads.md)."
+        )
+    return "Not measured on this device."
+
+
 def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
     """Draw every figure that has data, and write ``index.md``."""
     parts = []
@@ -40,7 +50,7 @@ def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
     for figure in figures:
         path = folder / f"{figure.name}.json"
         if not path.exists():
-            parts.append(f"## {figure.title}\n\n*Paper.* {figure.paper}\n\nNot measured on this device.\n")
+            parts.append(f"## {figure.title}\n\n*Paper.* {figure.paper}\n\n{_unmeasured(folder)}\n")
             continue
         found = json.loads(path.read_text())
         facts = facts or found

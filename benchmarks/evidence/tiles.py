@@ -217,7 +217,8 @@ EDGES = Figure(
     ours=ours_edges,
     why="Partitioning computes nothing beyond the edge and has no checks in its body, and on a CPU the "
     "second body costs "
-    "only its bytes, where a GPU's threads of one kernel would diverge.",
+    "only its bytes, where a GPU's threads of one kernel would diverge. Where whiskers overlap, ways are not "
+    "told apart.",
 )  # fmt: skip
 
 
