@@ -126,6 +126,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_gap_says_which_shapes_it_is_of(folder: Path) -> None:
+    """Those that something disturbed are no part of it, and of a few all are measured by tuning."""
+    row = json.loads((folder / "prediction-bert-dense.json").read_text())
+    row |= {"num_disturbed": 2, "held_out": "left out of the fit"}
+    assert "| bert-dense | 9 of 11 ‖ | 2.0% |" in headline_tables.gap_table([row])
+    assert any(text.startswith("‖ Tuning measured these shapes") for text in headline.notes([row]))
+    assert "‖" not in headline_tables.gap_table([row | {"held_out": "not measured in tuning"}])
+
+
 def test_rows_say_their_commit_and_what_is_wrong_with_them(folder: Path) -> None:
     page = headline.page(folder)
     assert page.startswith("# Workloads: A processor, family 1, model 2, 2 cores\n")

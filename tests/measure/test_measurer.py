@@ -332,6 +332,6 @@ def test_leaders_are_read_between_the_anchors() -> None:
     anchors = [p["m"] for p in choose_anchors(PROBLEM, extents)]
     between = [p["m"] for p in choose_between(PROBLEM, extents)]
     in_gaps = [sum(low < m < high for m in between) for low, high in itertools.pairwise(anchors)]
-    assert in_gaps == [2, 3, 3, 3] and sum(in_gaps) == len(between), "there are three between 1 and 5"
+    assert in_gaps == [2, 3, 3, 3] and sum(in_gaps) == len(between), "work of 1 to 5 has fewer instances"
     few = {index: values[:4] for index, values in extents.items()}
     assert choose_between(PROBLEM, few) == [], "all of them are anchors"
