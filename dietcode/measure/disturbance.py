@@ -27,6 +27,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from dietcode.lifeline import adopt_orphans
 from dietcode.runtime.cpu import available_cores
 
 T = TypeVar("T")
@@ -50,11 +51,14 @@ class Machine:
     num_threads : int
         That the measurements use.
     in_children : bool
-        Whether they run in children of this process, which are then no others.
+        Whether they run in children of this process, which are then no others; nor are those that these
+        leave behind, which become this process's own.
     """
 
     def __init__(self, num_threads: int, in_children: bool = False) -> None:
         self.in_children = in_children
+        if in_children:
+            adopt_orphans()
         self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.num_threads = min(num_threads, len(self.cores)) if self.cores else num_threads
         self._data = bytes(_REFERENCE_BYTES)

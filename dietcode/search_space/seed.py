@@ -41,10 +41,13 @@ class Seed:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a worker with all processes that it started."""
+    """End a worker with all processes that it started, and wait for those that are this process's now."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    with contextlib.suppress(ChildProcessError):  # there are no more
+        while True:
+            os.waitpid(-process.pid, 0)
 
 
 def end_workers_alone() -> None:

@@ -248,3 +248,47 @@ def test_a_child_that_measures_is_no_other_process() -> None:
     assert (
         disturbance.machine_of(1, in_children=True).in_children and not disturbance.machine_of(1).in_children
     )
+
+
+BURN = """
+import time
+from dietcode.lifeline import die_with_parent
+die_with_parent()
+while time.process_time() < 0.4: pass
+print(flush=True)
+time.sleep(60)
+"""
+START = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {BURN!r}])
+input()
+"""
+WATCH = f"""
+import os, subprocess, sys
+from dietcode.measure import disturbance
+from dietcode.search_space.seed import end_group
+def own():
+    times = os.times()
+    ticks = disturbance.ticks_of_descendants()
+    return times.children_user + times.children_system + ticks / os.sysconf("SC_CLK_TCK")
+disturbance.Machine(1, in_children=True)
+before, is_group, pipe = own(), sys.argv[1] == "group", subprocess.PIPE
+command = [sys.executable, "-c", {START!r}]
+child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=is_group)
+child.stdout.readline()
+if is_group:
+    end_group(child)
+else:
+    child.kill()
+    child.wait()
+print(own() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are adopted on Linux alone")
+@pytest.mark.parametrize("how", ["group", "child"])
+def test_what_an_ended_child_had_started_is_no_other_process(how: str) -> None:
+    """It computes, its parent is killed, and nobody has waited for it: its seconds are not lost."""
+    command = [sys.executable, "-c", WATCH, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert float(done.stdout) >= 0.4

@@ -17,6 +17,7 @@ from dietcode.search_space.cpu.sources import (
     ColumnSource,
     KRange,
     PanelFetch,
+    Prefetch,
     Product,
     ReductionStep,
     RowFetch,
@@ -43,6 +44,10 @@ class _CheckedRows(RowSource):
         """Emit the loops of the source."""
         with self.source.k_loop(k_range) as step:
             yield step
+
+    def next_rows(self, at: Block) -> Sequence[Prefetch]:
+        """Prefetch as the source does: an address past its end does no harm."""
+        return self.source.next_rows(at)
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,11 @@ class BoundaryChecks(Tails):
         """Emit the only body."""
         accumulators = output.accumulators(at, products)
         output.start(accumulators, at)
+        output.prefetch(at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
         checked = [self._checked(product) for product in products]
-        self.kernel.accumulate(accumulators, checked, at, rows, panels, self.cuts_vectors, next_rows=False)
+        self.kernel.accumulate(accumulators, checked, at, rows, panels, self.cuts_vectors)
         output.finish(accumulators, at, lambda: self._write_columns(accumulators, at, output))
 
     def _checked(self, product: Product) -> Product:
