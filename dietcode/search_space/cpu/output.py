@@ -109,11 +109,22 @@ class Output:
                 last.enter_context(T.Then())
             for tensor in self._tensors_by_rows():
                 for i in range(at.rows):
-                    for column in range(0, at.vectors * kernel.lanes, _LINE):
+                    for column in self._line_columns(tensor, at):
                         offset = kernel.memory.element_offset(
                             tensor, at.batch, at.row + i, at.column + column
                         )
                         prefetch(kernel.memory.buffers[tensor], offset, FROM_L2)
+
+    def _line_columns(self, tensor: str, at: Block) -> Iterator[int]:
+        """Yield a column of each line that a row of a block lies in: one more where rows begin anywhere.
+
+        It is the last that is far away: the first holds the end of the block before it, too.
+        """
+        width = at.vectors * self.kernel.lanes
+        yield from range(0, width, _LINE)
+        pitch = self.kernel.memory.views[tensor].stride(self.kernel.problem.rows)
+        if pitch is None or pitch.factor % _LINE:
+            yield width - 1
 
     def _tensors_by_rows(self) -> Iterator[str]:
         """Yield the output and the epilogue's tensors whose rows differ and have contiguous columns."""
