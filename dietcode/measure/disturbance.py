@@ -17,7 +17,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from dietcode.cpu_time import secs_of_descendants, secs_of_ended_children
 from dietcode.lifeline import adopt_orphans
 from dietcode.runtime.cpu import available_cores
 
@@ -110,27 +110,10 @@ class Machine:
         try:
             lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
             busy = sum(_busy_ticks(line.split()) for line in lines if _core_of(line) in self.cores)
-            children = resource.getrusage(resource.RUSAGE_CHILDREN)
-            own = time.process_time() + children.ru_utime + children.ru_stime
-            busy -= ticks_of_descendants() if self.in_children else 0
-            return busy / os.sysconf("SC_CLK_TCK") - own
+            children = secs_of_descendants() if self.in_children else secs_of_ended_children()
+            return busy / os.sysconf("SC_CLK_TCK") - time.process_time() - children
         except (OSError, ValueError):
             return None
-
-
-def ticks_of_descendants() -> int:
-    """Return the CPU time of the processes that descend from this one and run, their ended children's too."""
-    parents, ticks = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):  # it has just ended
-            # After the name, which may hold anything: state, parent, …, user, system, and its children's.
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            pid = int(path.parent.name)
-            parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    known = {os.getpid()}
-    while found := {pid for pid, parent in parents.items() if parent in known} - known:
-        known |= found
-    return sum(ticks.get(pid, 0) for pid in known - {os.getpid()})
 
 
 def _core_of(line: str) -> int | None:

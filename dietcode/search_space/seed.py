@@ -14,6 +14,7 @@ import sys
 import types
 from dataclasses import dataclass
 
+from dietcode.cpu_time import ending
 from dietcode.errors import TuningError
 
 _HOST = "arm_cpu" if platform.machine() in {"aarch64", "arm64"} else "x86"
@@ -42,12 +43,13 @@ class Seed:
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a worker with all processes that it started, and wait for those that are this process's now."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    with contextlib.suppress(ChildProcessError):  # there are no more
-        while True:
-            os.waitpid(-process.pid, 0)
+    with ending():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        with contextlib.suppress(ChildProcessError):  # there are no more
+            while True:
+                os.waitpid(-process.pid, 0)
 
 
 def end_workers_alone() -> None:

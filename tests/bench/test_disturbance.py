@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from small_libraries import built
 from benchmarks.facts import calm
 from dietcode.bench import compare, models
 from dietcode.cli.show import BenchTable
+from dietcode.cpu_time import ending, secs_of_descendants
 from dietcode.measure import disturbance, turns
 from dietcode.measure.disturbance import Machine, Watched, spread_of_readings, undisturbed, undisturbed_of
 from dietcode.measure.turns import interleave
@@ -236,43 +239,42 @@ def test_a_child_that_has_ended_was_no_other_process(monkeypatch: pytest.MonkeyP
 def test_a_child_that_measures_is_no_other_process() -> None:
     """Libraries of benchmarks are timed in children, which run on."""
     burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
-    before = disturbance.ticks_of_descendants()
+    before = secs_of_descendants()
     with subprocess.Popen(
         [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        gained = disturbance.ticks_of_descendants() - before
+        gained = secs_of_descendants() - before
         child.communicate("\n")
-    assert gained >= 0.3 * os.sysconf("SC_CLK_TCK")
+    assert gained >= 0.3
     assert (
         disturbance.machine_of(1, in_children=True).in_children and not disturbance.machine_of(1).in_children
     )
 
 
 BURN = """
-import time
+import os, time
 from dietcode.lifeline import die_with_parent
 die_with_parent()
 while time.process_time() < 0.4: pass
-print(flush=True)
+print(os.getpid(), flush=True)
 time.sleep(60)
 """
 START = f"""
-import subprocess, sys
+import signal, subprocess, sys
+if sys.argv[1:] == ["forgets"]:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # of it the kernel forgets all
 subprocess.Popen([sys.executable, "-c", {BURN!r}])
 input()
 """
 WATCH = f"""
-import os, subprocess, sys
+import subprocess, sys
+from dietcode.cpu_time import secs_of_descendants
 from dietcode.measure import disturbance
 from dietcode.search_space.seed import end_group
-def own():
-    times = os.times()
-    ticks = disturbance.ticks_of_descendants()
-    return times.children_user + times.children_system + ticks / os.sysconf("SC_CLK_TCK")
 disturbance.Machine(1, in_children=True)
-before, is_group, pipe = own(), sys.argv[1] == "group", subprocess.PIPE
+before, is_group, pipe = secs_of_descendants(), sys.argv[1] == "group", subprocess.PIPE
 command = [sys.executable, "-c", {START!r}]
 child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=is_group)
 child.stdout.readline()
@@ -281,7 +283,7 @@ if is_group:
 else:
     child.kill()
     child.wait()
-print(own() - before)
+print(secs_of_descendants() - before)
 """
 
 
@@ -292,3 +294,18 @@ def test_what_an_ended_child_had_started_is_no_other_process(how: str) -> None:
     command = [sys.executable, "-c", WATCH, how]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert float(done.stdout) >= 0.4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_time_that_the_kernel_forgets_is_kept() -> None:
+    command, pipe = [sys.executable, "-c", START, "forgets"], subprocess.PIPE
+    before = secs_of_descendants()
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout is not None
+        pid = int(child.stdout.readline())
+        with ending():
+            os.kill(pid, signal.SIGKILL)
+            while Path(f"/proc/{pid}").exists():
+                time.sleep(0.01)
+        child.communicate("\n")
+    assert secs_of_descendants() - before >= 0.4
