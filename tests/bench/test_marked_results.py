@@ -335,7 +335,7 @@ def test_figures_of_the_paper_have_no_disturbed_rows() -> None:
     assert "bert-dense 66.7" not in series.ours_complexity(table) and "resnet50" in series.ours_complexity(
         table
     )
-    (path,) = OUTPUT.glob("*/section-5.3.json")
+    path, *_ = sorted(OUTPUT.glob("*/section-5.3.json"))
     pruning = json.loads(path.read_text())["data"]
     pruning["runs"][1]["disturbed"] = WHY
     assert choice.table_pruning(pruning)[2] == ["1", *["disturbed"] * 6]
