@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _POLL_SECS = 0.5
 
 
@@ -37,6 +39,20 @@ def adopt_orphans() -> None:
     """Have processes that lose their parent become this one's, on Linux: no child gets away by another."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """As `adopt_orphans`, within it alone; those that nobody waits for stay until this process ends."""
+    before = ctypes.c_int()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
 def _watch(parent_pid: int) -> None:

@@ -27,7 +27,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from dietcode.cpu_time import secs_of_descendants, secs_of_ended_children
-from dietcode.lifeline import adopt_orphans
+from dietcode.lifeline import adopting_orphans
 from dietcode.runtime.cpu import available_cores
 
 T = TypeVar("T")
@@ -52,13 +52,11 @@ class Machine:
         That the measurements use.
     in_children : bool
         Whether they run in children of this process, which are then no others; nor are those that these
-        leave behind, which become this process's own.
+        leave behind, which become this process's own while it measures.
     """
 
     def __init__(self, num_threads: int, in_children: bool = False) -> None:
         self.in_children = in_children
-        if in_children:
-            adopt_orphans()
         self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.num_threads = min(num_threads, len(self.cores)) if self.cores else num_threads
         self._data = bytes(_REFERENCE_BYTES)
@@ -216,7 +214,8 @@ def _watch(measure: Callable[[], T], spread_of: Callable[[T], float], machine: M
     settle()  # what was called until here may still spin, and would look like a disturbance
     before = machine.slowdown()
     begun, others = machine.now(), machine.others_secs()
-    value = measure()
+    with adopting_orphans() if machine.in_children else contextlib.nullcontext():
+        value = measure()
     settle()
     after_others, span = machine.others_secs(), machine.now() - begun
     busy = 0.0
