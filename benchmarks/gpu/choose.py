@@ -8,6 +8,7 @@ Fits, predicts and selects as ``dietcode tune SPEC --records`` does, from what t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -38,6 +39,8 @@ class FromCounts:
 
     Attributes
     ----------
+    kappa : float or None
+        Of the sweep; None where it tells none.
     numbers : list of int
         Of the candidates that can be used, in the order of their micro-kernels.
     throughput : float64 [num_instances, num_micro_kernels]
@@ -50,7 +53,10 @@ class FromCounts:
         swept = [line for line in lines if line.get("kind") == "calibration"]
         if not swept:
             raise TuningError("the records hold no sweep of the device, and so no κ; measure on")
-        self.spread: Spread = fit_sweep(swept[-1], device["num_sms"]).spread
+        self.kappa, spread = None, Spread(1.0, None, device["num_sms"])
+        with contextlib.suppress(TuningError):  # it tells no κ; micro-kernels tell their own
+            spread = fit_sweep(swept[-1], device["num_sms"]).spread
+            self.kappa = spread.kappa
         sm = Multiprocessor(**pack.facts["multiprocessor"])
         candidates = pack.facts["candidates"]
         waves: dict[int, int] = {}
@@ -69,8 +75,8 @@ class FromCounts:
         columns = []
         for number in self.numbers:
             secs = np.asarray(known[candidates[number]["name"]]["secs"], dtype=np.float64)
-            law = WaveLaw.fit(self._of("point_", number, waves[number]), self.spread, secs)
-            columns.append(law.predict(self._of("", number, waves[number]), self.spread)[2])
+            law = WaveLaw.fit(self._of("point_", number, waves[number]), spread, secs)
+            columns.append(law.predict(self._of("", number, waves[number]))[2])
         self.throughput = np.stack(columns, axis=1)
 
     def _of(self, prefix: str, number: int, wave: int) -> CudaCounts:
@@ -137,7 +143,7 @@ def write_chosen(pack: Pack, lines: list[dict[str, Any]], folder: Path, trials: 
         "padding_ratio": (padded / counts["flops"][rows]).tolist(),
         "flops": counts["flops"][rows].tolist(),
         "standing": f"measured on {device['name']}",
-        "kappa": fitted.spread.kappa,
+        "kappa": fitted.kappa,
         "alone": [],
     }
     own = facts_of(pack.folder)

@@ -17,7 +17,9 @@ import numpy as np
 
 from benchmarks.gpu.block_graph import OPERATORS
 from benchmarks.gpu.lines import read_facts
+from benchmarks.gpu.next_round import next_candidates
 from benchmarks.gpu.order import MOST_COMPARED, picked
+from benchmarks.gpu.points import instance_facts, points_of, sweep_of
 from benchmarks.gpu.shape_alone import NUM_SHAPES, can_be_alone, write_alone
 from dietcode.cost_model.cuda.model import count
 from dietcode.errors import DietCodeError
@@ -47,9 +49,7 @@ FORMAT = "dietcode-gpu-pack/8"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
-_NUM_POINTS = 6
 _MAX_INSTANCES = 128
-_SWEEP_ROWS = 64
 _MAX_SWEPT = 8  # candidates that the sweep may be of: the first of them that works
 
 
@@ -59,9 +59,14 @@ def spec_for(path: Path, arch: str) -> Spec:
 
 
 def candidates_of(
-    problem: AnyProblem, spec: Spec, target: CudaTarget, most: int, num_samples: int
+    problem: AnyProblem,
+    spec: Spec,
+    target: CudaTarget,
+    most: int,
+    num_samples: int,
+    earlier: Sequence[tuple[Spec, Path]] = (),
 ) -> list[tuple[CudaMicroKernel, str]]:
-    """What to measure, as `starting_candidates` has it."""
+    """What to measure, as `starting_candidates` has it, or `next_candidates` where there are records."""
     limits, largest = CudaLimits.of(target), extents_of(spec, largest_instance(spec))
     if isinstance(problem, BlockProblem):
         seeds = [seed.micro_kernel for seed in block_seeds(problem, limits)]
@@ -70,6 +75,8 @@ def candidates_of(
     assert isinstance(problem, Problem)
     seeds = cuda_seeds(problem, target, largest, num_samples=num_samples)
     found = starting_candidates(problem, seeds, limits, largest)
+    if earlier:
+        found = next_candidates(spec, earlier, found, most)
     return [(candidate.micro_kernel, candidate.provenance) for candidate in found][:most]
 
 
@@ -90,41 +97,6 @@ def instances_of(spec: Spec, problem: AnyProblem, instances: Instances) -> list[
     ]
 
 
-def instance_facts(problem: AnyProblem, extents: dict[str, int], index: int) -> dict[str, Any]:
-    """Extents and shapes of one instance."""
-    own = {letter: int(extents[letter]) for letter in problem.extents}
-    shapes = {
-        name: [int(n) for n in problem.shape(name, own)] for name in (*problem.inputs, *problem.outputs)
-    }
-    return {"index": index, "extents": own, "shapes": shapes}
-
-
-def sweep_of(problem: AnyProblem, spec: Spec, tile: CudaMicroKernel) -> list[dict[str, Any]]:
-    """Up to `_SWEEP_ROWS` instances of more and more blocks, by one dynamic letter: in steps of whole tiles,
-    or of what its next value adds where that is more.
-    """
-    largest = extents_of(spec, largest_instance(spec))
-    windows = {window.output: window for window in problem.windows}
-    for role, extent in (("rows", tile.rows), ("batch", 1), ("columns", tile.columns)):
-        letters = getattr(problem, role)
-        # Positions of a window come last: they change with the axis that it slides over.
-        dynamic = sorted((k for k in letters if problem.extents[k] is None), key=lambda k: k not in windows)
-        if not dynamic:
-            continue
-        letter, window = dynamic[-1], windows.get(dynamic[-1])
-        step = max(1, -(-extent * largest[letter] // problem.product(letters, largest)))
-        found: list[dict[str, Any]] = []
-        for number in range(1, _SWEEP_ROWS + 1):
-            extents = largest | {letter: step * number}
-            if window is not None:
-                span = window.dilation * (extents[window.kernel] - 1) + 1 - 2 * window.padding
-                extents[window.axis] = max(1, (extents[letter] - 1) * window.stride + span)
-                extents[letter] = window.num_positions(extents[window.axis], extents[window.kernel])
-            found.append(instance_facts(problem, extents, len(found)) | {"shape_vars": {}})
-        return found
-    return []
-
-
 def launches(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
     """What a call launches at each instance: functions by their number, grids, and the workspace's regions.
 
@@ -143,20 +115,6 @@ def launches(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dic
             }
         )
     return rows
-
-
-def points_of(problem: AnyProblem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[int]:
-    """Instances that are measured: evenly spread over the logarithm of their number.
-
-    Where there are several alignment classes every second one is the nearest of the widest.
-    """
-    points = np.geomspace(1, len(instances), _NUM_POINTS).round().astype(int) - 1
-    classes = classes_of(problem, tile)
-    widest = [index for index, one in enumerate(instances) if classes[0].serves(one["extents"])]
-    if len(classes) > 1 and widest:
-        for number in range(1, len(points) - 1, 2):
-            points[number] = min(widest, key=lambda index: abs(index - points[number]))
-    return [int(index) for index in np.unique(points)]
 
 
 def write_counts(
@@ -381,12 +339,17 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4, help="seeds from MetaSchedule")
     parser.add_argument("--trials", type=int, default=0, help="of MetaSchedule for one shape alone")
     parser.add_argument("--shapes", type=int, default=NUM_SHAPES, help="that it has trials for")
+    parser.add_argument(
+        "--records", type=Path, nargs=2, action="append", default=[], metavar=("SPEC", "RECORDS"),
+        help="of a first pack, of this workload or of others: by these is chosen what is packed",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     try:
         target, spec = CudaTarget(given.arch), spec_for(given.spec, given.arch)
         problem = device_problem(problem_of(spec))
-        tiles = candidates_of(problem, spec, target, given.most, given.samples)
+        earlier = [(spec_for(path, given.arch), records) for path, records in given.records]
+        tiles = candidates_of(problem, spec, target, given.most, given.samples, earlier)
         for line in write_pack(given.output, spec, target, tiles):
             print(line)
         pack_alone(given.output, spec, target, given.shapes, given.trials)

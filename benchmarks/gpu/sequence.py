@@ -261,12 +261,24 @@ def keep(name: str, results: Path, kept: Path) -> Path:
     return folder
 
 
-def pack_all(names: Sequence[str], folder: Path, arch: str, most: int, trials: int, limit: int) -> list[str]:
-    """Pack every workload; returns a line for each that failed, or that is too large with those before it."""
+def pack_all(
+    names: Sequence[str], folder: Path, arch: str, most: int, trials: int, limit: int, earlier: Path | None
+) -> list[str]:
+    """Pack every workload; returns a line for each that failed, or that is too large with those before it.
+
+    Parameters
+    ----------
+    earlier : Path, optional
+        Results of a run on the GPU, whose records say what is packed.
+    """
     failed = []
+    known = [] if earlier is None else sorted(earlier.glob(f"*/{_RECORDS}"))
+    records = [
+        part for path in known for part in ("--records", f"examples/{path.parent.name}.yaml", str(path))
+    ]
     for name in names:
         print(f"pack {name}", flush=True)
-        options = ["--arch", arch, "--most", str(most), "--trials", str(trials)]
+        options = ["--arch", arch, "--most", str(most), "--trials", str(trials), *records]
         options += ["-o", str(folder / name / _PACK)]
         status = run([sys.executable, "-m", "benchmarks.gpu.pack", f"examples/{name}.yaml", *options], None)
         failed += [] if status == 0 else [f"{name} (ended with {status})"]
@@ -327,6 +339,9 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=200, help="pack: micro-kernels of a workload")
     parser.add_argument("--trials", type=int, default=16, help="pack: of MetaSchedule for one shape alone")
     parser.add_argument("--mib", type=float, default=_MIB, help="pack: of the tree and all packs together")
+    parser.add_argument(
+        "--earlier", type=Path, help="pack: results of a run, by which is chosen what is packed"
+    )
     parser.add_argument("--secs", type=float, default=SECS, help="run: all of its time")
     given = parser.parse_args()
     folder, results = (path.resolve() for path in (given.folder, given.results or given.folder))
@@ -337,7 +352,7 @@ def main() -> None:
                 print(f"{keep(name, results / name, given.kept)}: {name}")
     elif given.step == "pack":
         limit = int(given.mib * 2**20)
-        failed = pack_all(given.names, folder, given.arch, given.most, given.trials, limit)
+        failed = pack_all(given.names, folder, given.arch, given.most, given.trials, limit, given.earlier)
     else:
         failed = run_all(given.names, folder, results, given.kept, given.secs, given.archive)
     if failed:

@@ -68,13 +68,19 @@ def _of_used(
     return found
 
 
-def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
+def fit_terms(
+    terms: FloatArray, secs: FloatArray, known: FloatArray | None = None, strength: float = 0.0
+) -> tuple[FloatArray, float]:
     """Fit ``terms @ coefficients = secs`` by non-negative least squares on relative errors.
 
     Parameters
     ----------
     terms : float64 array [num_points, num_terms]
     secs : float64 array [num_points]
+    known : float64 array [num_terms], optional
+        What coefficients that the points leave open stay near.
+    strength : float
+        Of what is known, over one measured point that a term alone makes up.
 
     Returns
     -------
@@ -83,7 +89,11 @@ def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
         Median relative error.
     """
     scale = np.maximum(np.abs(terms).max(axis=0), 1e-30)
-    coefficients = nonnegative(terms / scale / secs[:, None], np.ones_like(secs)) / scale
+    rows, wanted = terms / scale / secs[:, None], np.ones_like(secs)
+    if known is not None:
+        pull = strength * np.sqrt(np.mean(rows**2, axis=0))
+        rows, wanted = np.vstack([rows, np.diag(pull)]), np.append(wanted, pull * known * scale)
+    coefficients = nonnegative(rows, wanted) / scale
     return coefficients, float(np.median(np.abs(terms @ coefficients / secs - 1.0)))
 
 

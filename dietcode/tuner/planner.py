@@ -137,8 +137,8 @@ class Planner:
         self.space.update({c.micro_kernel: c.provenance for c in new})
         return new
 
-    def plan(self, records: Records) -> Plan:
-        """Grow the space and plan the next round."""
+    def plan(self, records: Records, most: int = BATCH) -> Plan:
+        """Grow the space and plan the next round, of so many candidates at most."""
         fitted = self._fitted(records)
         served = _served(fitted)
         expansions: tuple[Expansion, ...] = ()
@@ -152,10 +152,10 @@ class Planner:
         if not left or model is None or estimator is None:
             first = [c for e in expansions for c in e.added if c in left]
             ordered = [*first, *(c for c in left if c not in first)]
-            batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
+            batch = _scattered(ordered, most) if self.search.learning else ordered[:most]
             return Plan(tuple(batch), None, (), expansions, None, len(left), served=served)
         tried = frozenset[str]().union(*map(self.domain.ways, known))
-        return self._ranked(left, tried, served, model, estimator, expansions)
+        return self._ranked(left, tried, served, model, estimator, expansions, most)
 
     def mean_gain(self, before: FloatArray | None, records: Records) -> float | None:
         """Return the weighted geometric mean of the gain since a plan's `served`, a fraction."""
@@ -194,6 +194,7 @@ class Planner:
         model: LearnedLocal,
         estimator: Estimator,
         expansions: tuple[Expansion, ...],
+        most: int,
     ) -> Plan:
         """Choose a batch greedily by expected improvement, each pick believed before the next.
 
@@ -208,7 +209,7 @@ class Planner:
         hopeless = np.all(logs + _SURE * spread < served[:, None], axis=0)
         batch: list[Candidate] = []
         promise, open_ = 0.0, ~hopeless
-        while len(batch) < BATCH and open_.any():
+        while len(batch) < most and open_.any():
             improvement = _improvement(logs, spread, served)
             gains = np.where(open_, weighted_sum(self.sample_weights, improvement.T), -1.0)
             best = int(gains.argmax())
@@ -301,14 +302,14 @@ def _served(fitted: Fitted | None) -> FloatArray | None:
     return None if fitted is None else np.log(fitted.throughput.max(axis=1))
 
 
-def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _scattered(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
     """Choose a batch to learn from: the first three (T0 of the seeds), then those farthest from all picked.
 
     Distance is that of the logarithms of rows and columns.
     """
     logs = np.log([[c.micro_kernel.rows, c.micro_kernel.columns] for c in candidates])
     picked = list(range(min(_NUM_SEEDS, len(candidates))))
-    while len(picked) < min(BATCH, len(candidates)):
+    while len(picked) < min(most, len(candidates)):
         apart = np.abs(logs[:, None] - logs[picked]).sum(axis=2).min(axis=1)
         apart[picked] = -1.0
         picked.append(int(apart.argmax()))

@@ -84,7 +84,7 @@ def test_a_convolution_is_what_a_spec_says(data: str, kernel: str) -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     import baselines
 
-    from benchmarks.gpu.pack import sweep_of
+    from benchmarks.gpu.points import sweep_of
     from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
     from dietcode.search_space.problem import extents_of, problem_from_spec
     from dietcode.search_space.reference import reference

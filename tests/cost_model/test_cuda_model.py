@@ -115,7 +115,7 @@ def test_a_device_as_the_model_says_is_predicted_where_it_was_not_measured(tile:
     model = fit_local(DENSE, tile, WAVE, SPREAD, as_points(seen), law(tile, seen, *coefficients).tolist())
     assert model.fit_error < 1e-9
     unseen = extents([1, 16, 777, 1999, 9000], [768, 100, 2000, 768, 4096])
-    factors = model.predict(DENSE, SPREAD, unseen)
+    factors = model.predict(DENSE, unseen)
     flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
     assert np.allclose(factors.throughput, flops / law(tile, unseen, *coefficients), rtol=1e-6)
     assert np.all(factors.f_pad <= 1)
@@ -131,7 +131,7 @@ def test_a_full_wave_of_whole_tiles_is_f_local() -> None:
         DENSE, tile, WAVE, SPREAD, as_points(given), law(tile, given, 0.0, 1e-6, 3e-8, 0.0).tolist()
     )
     whole = extents([128 * WAVE], 768)
-    factors = model.predict(DENSE, SPREAD, whole)
+    factors = model.predict(DENSE, whole)
     assert factors.f_spatial == pytest.approx(1.0)
     assert factors.throughput == pytest.approx(factors.f_local * factors.f_pad)
 
@@ -230,8 +230,8 @@ def test_alignment_classes_have_a_rate_each() -> None:
     assert model.to_json()["secs_per_wave_vector"] == pytest.approx(each)
     unseen = extents([1, 16, 777, 1999, 9000], [768, 101, 2000, 766, 4095])
     flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
-    assert np.allclose(model.predict(problem, SPREAD, unseen).throughput, flops / secs(unseen), rtol=1e-6)
-    one, other = (model.predict(problem, SPREAD, extents([4096], k)).throughput[0] / k for k in (1024, 1025))
+    assert np.allclose(model.predict(problem, unseen).throughput, flops / secs(unseen), rtol=1e-6)
+    one, other = (model.predict(problem, extents([4096], k)).throughput[0] / k for k in (1024, 1025))
     assert one > 1.1 * other  # neighbours of another class
     alike = extents([128, 512, 1024, 2048], [768, 64, 3072, 768])
     model = fit_local(problem, tile, WAVE, SPREAD, as_points(alike), secs(alike).tolist())

@@ -53,7 +53,7 @@ def fit_cuda(problem: AnyProblem, records: Records, extents: Extents) -> Fitted:
         unused[micro_kernel.name] = str(reason)
 
     def predict_one(model: CudaLocalModel, extents: Extents) -> Factors:
-        return model.predict(problem, spread, extents)
+        return model.predict(problem, extents)
 
     def size(micro_kernel: CudaMicroKernel) -> int:
         facts = records.measurements[micro_kernel].facts

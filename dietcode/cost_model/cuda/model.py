@@ -99,22 +99,16 @@ class CudaLocalModel:
         """Median relative error on the measured points."""
         return self.law.fit_error
 
-    def predict(self, problem: AnyProblem, spread: Spread, extents: Mapping[str, IntArray]) -> Factors:
+    def predict(self, problem: AnyProblem, extents: Mapping[str, IntArray]) -> Factors:
         """Return the three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, self.wave, extents)
-        f_local, f_spatial, throughput = self.law.predict(counts, spread)
+        f_local, f_spatial, throughput = self.law.predict(counts)
         return Factors(f_local, f_spatial, counts.f_pad, throughput, counts.imbalance, counts.waves)
 
     def to_json(self) -> dict[str, float]:
         """Return plain data for the report."""
-        names = (
-            "launch_secs",
-            "secs_per_wave",
-            "secs_per_wave_step",
-            "secs_per_copied_element",
-            "secs_per_wave_vector",
-        )
-        facts = dict(zip(names, (float(c) for c in self.law.coefficients), strict=True))
+        facts = dict(zip(self.law.NAMES, (float(c) for c in self.law.coefficients), strict=True))
+        facts["busy_blocks"] = self.law.busy_blocks
         return facts | {"wave_blocks": self.wave, "median_fit_error": self.fit_error}
 
 
