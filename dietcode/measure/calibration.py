@@ -1,7 +1,8 @@
-"""What is measured once for a device: κ of f_spatial, and the reference kernel's reading.
+"""What is measured once for a device: κ of f_spatial, FMAs a cycle, and the reference kernel's reading.
 
 The sweep runs a kernel with one row of 1…4P tiles, so that only the number of tiles changes (the paper's
-Figure 13, on cores instead of SMs).
+Figure 13, on cores instead of SMs). How many FMAs a core begins in a cycle follows from a step of its tiles
+beside one of a tile that has a single accumulator, which takes the latency of an FMA whatever the core has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dietcode.measure.least_squares import nonnegative
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.requests import BuildRequest
 from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import FMA_LATENCY, FMAS
 
 REDUCTION = 2048
 _SWEEP_WAVES = 4
@@ -31,6 +33,7 @@ _BUSY = 1.1  # a usual reading over the fastest of a sweep: something else ran b
 _SLOWER = 1.25  # than at the earlier calibration: something else may run
 _MAX_RESTS = 8
 _REST_SECS = 0.5
+_CHAIN_TILES = 64  # rows of tiles of one accumulator
 _MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 
 
@@ -40,17 +43,21 @@ class ReferenceKernel:
 
     Attributes
     ----------
-    request : BuildRequest
-        What builds it.
+    request, chain_request : BuildRequest
+        What builds it, and what builds a micro-kernel of one accumulator.
     rows, columns : int
         Its tile.
+    lanes : int
+        Of a vector.
     num_cores : int
         P.
     """
 
     request: BuildRequest
+    chain_request: BuildRequest
     rows: int
     columns: int
+    lanes: int
     num_cores: int
 
     @property
@@ -62,6 +69,11 @@ class ReferenceKernel:
         """
         rows, columns = _ROW_TILES * self.rows, self.num_cores * _COLUMN_TILES * self.columns
         return {"m": rows, "n": columns, "k": _READ_REDUCTION}
+
+    @property
+    def chain(self) -> dict[str, int]:
+        """The extents at which the micro-kernel of one accumulator is read: a column of tiles a core."""
+        return {"m": _CHAIN_TILES, "n": self.num_cores * self.lanes, "k": REDUCTION}
 
     def point(self, num_tiles: int) -> dict[str, int]:
         """Return the extents of one row of so many tiles."""
@@ -93,6 +105,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     dict
         A calibration line: ``kappa`` of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and
         5, as a ratio of time); the sweep ``num_tiles``, 1…4P, with ``tile_gflops`` at each;
+        ``fmas_per_cycle``, of vectors, one of `FMAS`;
         ``reference_secs``, the usual reading of the reference kernel, or the sweep's where something else ran
         beside it; and ``reference_extents``, those of the reading.
 
@@ -101,7 +114,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     TuningError
         The reference kernel cannot be built or run here.
     """
-    path = attach_reference(measurer, kernel)
+    path, chain = attach_reference(measurer, kernel), _build(measurer, kernel.chain_request)
     counts = tuple(range(1, _SWEEP_WAVES * kernel.num_cores + 1))
     points = [*(kernel.point(n) for n in counts), kernel.reading]
     sweeps: list[list[float]] = []
@@ -113,6 +126,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         if is_plausible(kappa, kernel.num_cores) or time.monotonic() > begun + _MOST_SECS:
             break
         time.sleep(_REST_SECS)
+    chains = [measurer.time_problem(reference_problem(), chain, [kernel.chain]) for _ in range(_NUM_SWEEPS)]
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
     usual = measurer.usual_reference_secs  # of readings before the sweep, which may all be of a slow moment
     measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
@@ -120,9 +134,28 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         "kappa": kappa,
         "num_tiles": list(counts),
         "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
+        "fmas_per_cycle": fmas_of(kernel, dict(zip(counts, secs, strict=True)), float(np.min(chains))),
         "reference_secs": measurer.base_secs,
         "reference_extents": kernel.reading,
     }
+
+
+def fmas_of(kernel: ReferenceKernel, secs: Mapping[int, float], chain_secs: float) -> float:
+    """Return how many FMAs of vectors a core begins in a cycle: of `FMAS` the one that is nearest.
+
+    Parameters
+    ----------
+    secs : mapping of int to float
+        Of the sweep, by its number of tiles.
+    chain_secs : float
+        Of the micro-kernel of one accumulator at `ReferenceKernel.chain`.
+    """
+    waves = (2, _SWEEP_WAVES)
+    few, many = (secs[number * kernel.num_cores] for number in waves)
+    of_step = (many - few) / (waves[1] - waves[0]) / REDUCTION  # without the launch
+    of_latency = chain_secs / _CHAIN_TILES / REDUCTION
+    found = kernel.rows * kernel.columns / kernel.lanes * of_latency / (FMA_LATENCY * max(of_step, 1e-30))
+    return min(FMAS, key=lambda fmas: abs(np.log(fmas / found)))
 
 
 def is_comparable(kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> bool:
@@ -166,6 +199,7 @@ def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[st
         "tile_gflops": [gflops * then / now for gflops in earlier["tile_gflops"]],
         "reference_secs": now,
         "reference_extents": kernel.reading,
+        **{name: earlier[name] for name in ("fmas_per_cycle",) if name in earlier},
     }
 
 
@@ -184,14 +218,19 @@ def attach_reference(
     calibration : mapping, optional
         With its usual reading then, which all times are scaled to.
     """
-    (built,) = measurer.build([kernel.request])
-    if built.path is None:
-        raise TuningError(f"the reference kernel does not build: {built.error}")
+    path = _build(measurer, kernel.request)
     point = kernel.reading if calibration is None else reading_of(kernel, calibration)
-    measurer.reference = (reference_problem(), built.path, point)
+    measurer.reference = (reference_problem(), path, point)
     for _ in range(_NUM_READINGS):
         measurer.read_reference()
     measurer.base_secs = None if calibration is None else float(calibration["reference_secs"])
+    return path
+
+
+def _build(measurer: Measurer, request: BuildRequest) -> str:
+    (built,) = measurer.build([request])
+    if built.path is None:
+        raise TuningError(f"the reference kernel does not build: {built.error}")
     return built.path
 
 

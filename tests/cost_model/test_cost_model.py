@@ -211,6 +211,7 @@ def test_cores_that_begin_one_fma_a_cycle_and_two_are_told_apart(fmas: float) ->
     models = fit_together(waves)
     assert {model.fmas for model in models} == {fmas}
     assert models[0].to_json()["fmas_per_cycle"] == fmas
+    assert {model.fmas for model in fit_together(waves, [3.0 - fmas])} == {3.0 - fmas}  # as measured
     held_out = tuple({"m": m, "n": n, "k": 64} for m in (2, 5, 11, 23) for n in (16, 40))
     extents = arrays(**{k: [p[k] for p in held_out] for k in "mnk"})
     others = [one.with_fmas(3.0 - fmas) for one in waves]

@@ -20,15 +20,17 @@ from dietcode.errors import TuningError
 from dietcode.measure import calibration as calibration_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.calibration import (
+    REDUCTION,
     attach_reference,
     fit_kappa,
+    fmas_of,
     reference_problem,
 )
 from dietcode.measure.formats.cpu import CPU
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.points import choose_anchors, choose_between, choose_of_kinds, full_wave, wave_points
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.target.cpu import CpuTarget
+from dietcode.target.cpu import FMAS, CpuTarget
 
 TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 512 << 10)
 PROBLEM = reference_problem()
@@ -186,6 +188,32 @@ def test_a_machine_that_is_busy_from_the_start_is_told_from_a_slow_one(make: Any
     assert measurer.time(built(measuring), POINTS).disturbed == pytest.approx(3.0 / 1.3)
 
 
+@pytest.mark.parametrize("fmas", [1.0, 2.0])
+@pytest.mark.parametrize("noise", [0.8, 1.0, 1.25])
+def test_the_fmas_of_a_cycle_follow_from_a_tile_of_one_accumulator(
+    make: Any, fmas: float, noise: float
+) -> None:
+    """Its steps take the latency, whatever the core has; those of a whole tile do not."""
+    _, measuring = make()
+    kernel = measuring.reference
+    step = kernel.rows * kernel.columns / kernel.lanes / fmas * 1e-9
+    tiles = range(1, 4 * kernel.num_cores + 1)
+    sweep = {number: 3e-6 + number / kernel.num_cores * REDUCTION * step for number in tiles}
+    chain = noise * kernel.chain["m"] * kernel.chain["k"] * 4e-9
+    assert fmas_of(kernel, sweep, chain) == fmas
+
+
+def test_the_fmas_of_a_cycle_are_kept_with_a_calibration(make: Any) -> None:
+    _, measuring = make()
+    facts = measuring.calibrate()
+    assert facts["fmas_per_cycle"] in FMAS
+    _, resumed = make()
+    assert resumed.recalibrate(facts | {"fmas_per_cycle": 1.0})["fmas_per_cycle"] == 1.0
+    _, resumed = make()
+    earlier = {key: value for key, value in facts.items() if key != "fmas_per_cycle"}
+    assert "fmas_per_cycle" not in resumed.recalibrate(earlier)
+
+
 @pytest.mark.parametrize(("num_slow", "factor"), [(20, 1.0), (100, 1.6)])
 def test_a_busy_moment_is_no_calibration(make: Any, num_slow: int, factor: float) -> None:
     """What runs beside the first readings may end; a machine that stays slow is taken as it is."""
@@ -237,7 +265,7 @@ def test_a_sweep_whose_cores_did_not_run_side_by_side_is_read_again(make: Any) -
     _, measuring = make()
     measuring.measurer.children = fake
     assert measuring.calibrate()["kappa"] == pytest.approx(1.0, abs=1e-2)
-    assert fake.num_calls["time"] == 7 + 2 * 7
+    assert fake.num_calls["time"] == 7 + 2 * 7 + 7  # and seven of one accumulator
 
 
 def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
@@ -248,7 +276,7 @@ def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
     fake, clock = measuring.children, itertools.count()
     monkeypatch.setattr(calibration_module.time, "monotonic", lambda: float(next(clock)))
     assert measuring.calibrate()["kappa"] == pytest.approx(0.1, abs=1e-2)
-    assert fake.num_calls["time"] == 7 + 6 * 7
+    assert fake.num_calls["time"] == 7 + 6 * 7 + 7
 
 
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:

@@ -28,7 +28,7 @@ from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, Point
 from dietcode.measure.seed_search import SeedRequest, SeedResult
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cpu import CpuTarget
@@ -83,9 +83,11 @@ class MeasuringCpu(MeasuringDevice):
     @property
     def reference(self) -> ReferenceKernel:
         """The kernel that is read beside all others."""
-        tile = Limits.of(self.target).narrow_tile()
-        request = self.build_request([tile], "reference", reference_problem())
-        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores)
+        limits = Limits.of(self.target)
+        tile, problem = limits.narrow_tile(), reference_problem()
+        request = self.build_request([tile], "reference", problem)
+        chain = self.build_request([MicroKernel(1, limits.lanes)], "reference_chain", problem)
+        return ReferenceKernel(request, chain, tile.rows, tile.columns, limits.lanes, self.target.num_cores)
 
     def num_seed_trials(self, num_trials: int) -> int:
         return CPU_FORMS[self.problem.form].num_seed_trials(num_trials)

@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from dietcode.cost_model.cpu.steps import FMAS, cycles_of_step
+from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import FloatArray
 from dietcode.search_space.access import lines_of
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
+from dietcode.target.cpu import FMAS
 
 
 @dataclass(frozen=True)

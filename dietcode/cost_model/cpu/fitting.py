@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dietcode.cost_model.cpu.model import CountedWaves, fit_together
@@ -13,12 +14,14 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import AnyProblem, Problem
-from dietcode.target.cpu import CpuTarget
+from dietcode.target.cpu import FMAS, CpuTarget
 
 
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel of a contraction; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, CountedWaves.of), fit_together)
+    measured = (records.calibration or {}).get("fmas_per_cycle")
+    finish = partial(fit_together, fmas=FMAS if measured is None else (float(measured),))
+    return fit_each(problem, target, records, extents, (allows, CountedWaves.of), finish)
 
 
 def fit_each(

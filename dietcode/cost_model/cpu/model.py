@@ -33,9 +33,9 @@ what they were measured to cost on the device.
 A panel that few tiles use arrives more slowly than they compute, and a call takes the longer of both, not
 the sum: exposed cycles are those by which reading the panels, at so many elements a cycle, exceeds what the
 steps take by arithmetic. How many elements is one number for all micro-kernels of a workload, one of
-`_STREAMING`, or there is no such term; so is how many FMAs a core begins in a cycle, which decides how bodies
-that wait for their additions compare with whole tiles. Of these pairs one is taken that fits the waves 5 %
-better than those tried before it (`fit_together`).
+`_STREAMING`, or there is no such term: one is taken that fits the waves 5 % better than those tried before it
+(`fit_together`). How many FMAs a core begins in a cycle, which decides how bodies that wait for their
+additions compare with whole tiles, is measured with κ; where a calibration lacks it, it is tried out, too.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.cpu.counts import Counts, count
-from dietcode.cost_model.cpu.steps import FMAS, cycles_of_step
+from dietcode.cost_model.cpu.steps import cycles_of_step
 from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.cost_model.regression import measured
 from dietcode.measure.least_squares import fit_towards
 from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
+from dietcode.target.cpu import FMAS
 
 _LAUNCH_CYCLES = 6000.0
 _TILE_CYCLES = 80.0  # begin and end of a tile
@@ -361,14 +362,19 @@ class TermRates:
         return self.by_term.get(term, self.usual)
 
 
-def fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
+def fit_together(waves: Sequence[CountedWaves], fmas: Sequence[float] = FMAS) -> list[LocalModel]:
     """Fit all micro-kernels of a workload: with one set of rates, and the same FMAs and streaming.
 
     Of `_variants` each is taken whose mean error is 5 % less than that of the one taken before.
+
+    Parameters
+    ----------
+    fmas : sequence of float
+        That cores may begin in a cycle.
     """
     best: list[LocalModel] = []
     least = np.inf
-    for variant in _variants(waves) if waves else ():
+    for variant in _variants(waves, fmas) if waves else ():
         rates = TermRates.of_all(variant)
         found = [one.fit(rates) for one in variant]
         errors = [one.error(model) for one, model in zip(variant, found, strict=True)]
@@ -378,9 +384,9 @@ def fit_together(waves: Sequence[CountedWaves]) -> list[LocalModel]:
     return best
 
 
-def _variants(waves: Sequence[CountedWaves]) -> Iterator[list[CountedWaves]]:
+def _variants(waves: Sequence[CountedWaves], allowed: Sequence[float]) -> Iterator[list[CountedWaves]]:
     """Yield the waves as each number of FMAs counts them, without streaming and with each of `_STREAMING`."""
-    for fmas in FMAS:
+    for fmas in allowed:
         counted = [one.with_fmas(fmas) for one in waves]
         yield counted
         for streaming in _STREAMING:

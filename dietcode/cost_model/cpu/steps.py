@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.model import FloatArray
+from dietcode.target.cpu import FMA_LATENCY, FMAS
 
 _FLOAT_BYTES = 4
 _L2_BYTES_PER_CYCLE = 32
 LEAST_CHAIN = 8
-"""Accumulators that hide an FMA's latency of 4 cycles on two units."""
-FMAS = (2.0, 1.0)
-"""FMAs of vectors that cores begin in a cycle: some have two units, or join two halves into one."""
+"""Accumulators that hide the latency of an FMA on two units."""
 
 
 def cycles_of_step(rows: Any, vectors: Any, lanes: int, fmas: float = FMAS[0]) -> FloatArray:
@@ -34,5 +33,5 @@ def cycles_of_step(rows: Any, vectors: Any, lanes: int, fmas: float = FMAS[0]) -
     rows, vectors = np.asarray(rows, dtype=np.float64), np.asarray(vectors, dtype=np.float64)
     from_l2 = vectors * lanes * _FLOAT_BYTES / _L2_BYTES_PER_CYCLE
     ports = np.maximum(rows * vectors / fmas, (rows + vectors) / 2)
-    cycles: FloatArray = np.maximum(np.maximum(ports, LEAST_CHAIN / 2), from_l2)
+    cycles: FloatArray = np.maximum(np.maximum(ports, FMA_LATENCY), from_l2)
     return cycles

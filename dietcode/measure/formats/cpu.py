@@ -9,6 +9,7 @@ from typing import Any
 from dietcode.measure import checks
 from dietcode.measure.formats.base import RecordFormat
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
+from dietcode.target.cpu import FMAS
 from dietcode.workload.text import clip
 
 _MIN_SWEEP = 2  # points that a line goes through
@@ -33,6 +34,8 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{len(rates)} rates for {len(counts)} num_tiles; allowed: as many, two at least")
     if len(set(counts)) != len(counts):
         raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
+    if "fmas_per_cycle" in body:
+        checks.real(body["fmas_per_cycle"], "fmas_per_cycle", least=min(FMAS), most=max(FMAS))
     if "bandwidth" in body:
         _check_bandwidth(body["bandwidth"])
     return dict(body)
