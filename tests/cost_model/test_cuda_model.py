@@ -123,6 +123,46 @@ def test_a_device_as_the_model_says_is_predicted_where_it_was_not_measured(tile:
     assert set(model.to_json()) >= {"launch_secs", "secs_per_wave_step", "wave_blocks"}
 
 
+def on_sms(tile: CudaMicroKernel, given: dict[str, Any], num_sms: int, resident: int) -> tuple[Any, Any]:
+    """Whole waves, and the blocks of the most loaded multiprocessor in the last one, written out anew."""
+    blocks = -(-given["m"] // tile.rows) * -(-given["n"] // tile.columns)
+    full, rest = np.divmod(blocks, num_sms * resident)
+    return full, -(-rest // num_sms)
+
+
+@pytest.mark.parametrize("busy", [1, 4])
+@pytest.mark.parametrize(("by_wave", "by_block"), [(9e-6, 1e-6), (1e-6, 6e-6), (5e-6, 5e-6)])
+def test_each_micro_kernel_has_its_own_shares(by_wave: float, by_block: float, busy: int) -> None:
+    """Whatever the sweep of the device said: what a block waits for, another one computes through."""
+    num_sms, resident = 33, 8
+    wave, spread = num_sms * resident, Spread(0.8, None, num_sms)
+
+    def secs(given: dict[str, Any]) -> Any:
+        full, rest = on_sms(TILE, given, num_sms, resident)
+        last = np.where(rest > 0, by_wave + by_block * np.maximum(rest, busy), 0.0)
+        return 3e-6 + full * (by_wave + by_block * resident) + last
+
+    seen = extents([128, 256, 512, 768, 1400, 2048, 4096], 768)
+    model = fit_local(DENSE, TILE, wave, spread, as_points(seen), secs(seen).tolist())
+    unseen = extents([300, 900, 1100, 1800, 3000, 6000], 768)
+    flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
+    factors = model.predict(DENSE, unseen)
+    gaps = np.abs(factors.throughput / (flops / secs(unseen)) - 1.0)
+    assert gaps.mean() < 0.03 and gaps.max() < 0.08
+    assert np.all(factors.f_spatial < 1.0 + 1e-9)
+    product = factors.f_local * factors.f_spatial * factors.f_pad
+    launch = model.to_json()["launch_secs"]
+    assert np.allclose(flops / factors.throughput - launch, flops / product)
+
+
+def test_a_sweep_of_blocks_that_are_alone_does_not_tell_their_share() -> None:
+    blocks = np.arange(8, 4 * WAVE + 1, 13)
+    secs = 4e-6 + 1e-5 * (0.5 * np.ceil(blocks / WAVE) + 0.5 * blocks / WAVE)
+    spread = fit_sweep(sweep_of(blocks.tolist(), secs.tolist()), WAVE).spread
+    assert spread.sm_share is None and spread.kappa == pytest.approx(0.5)
+    assert spread.to_json() == {"kappa": spread.kappa, "sm_share": None}
+
+
 def test_a_full_wave_of_whole_tiles_is_f_local() -> None:
     """Equation 5: nothing is lost where every wave is full and no tile is padded, but the launch."""
     tile = CudaMicroKernel(128, 128, 8, 8, 16)
