@@ -1,9 +1,9 @@
 """What was measured on a GPU, read from its records: ``benchmarks/records/<device>/``.
 
-Records (``.jsonl``, of `benchmarks/gpu/measure.py` or ``dietcode tune``) and comparisons (``.json``, of
-`benchmarks/gpu/compare.py`) may have any names there: what they are of, and which device measured them, they
-say themselves. ``why.yaml`` beside them may hold a sentence for each figure's name: why it differs from the
-paper's.
+Records (``.jsonl``, of `benchmarks/gpu/measure.py` or ``dietcode tune``), comparisons (``.json``, of
+`benchmarks/gpu/compare.py`) and what calls cost (``.calls``, of `benchmarks/gpu/overhead.py`) may have any
+names there: what they are of, and which device measured them, they say themselves. ``why.yaml`` beside them
+may hold a sentence for each figure's name: why it differs from the paper's.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ class Measured:
         """The categories that a library would hold."""
         return choose(self.task, self.fitted, FileSize(0))
 
+    @cached_property
+    def measured_points(self) -> set[tuple[tuple[str, int], ...]]:
+        """Where any micro-kernel was measured, as `point_key` has it."""
+        return {point_key(point) for one in self.records.measurements.values() for point in one.points}
+
     def gflops(self, measurement: Measurement) -> dict[tuple[tuple[str, int], ...], float]:
         """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""
         pairs = zip(measurement.points, measurement.secs, strict=True)
@@ -113,6 +118,8 @@ class Device:
         What `benchmarks/gpu/compare.py` wrote, by the workload's name.
     why : dict of str to str
         A sentence for a figure, by its name.
+    calls : list of dict
+        What `benchmarks/gpu/overhead.py` wrote, a library each.
     """
 
     name: str
@@ -121,6 +128,7 @@ class Device:
     workloads: dict[str, Measured]
     compared: dict[str, Row]
     why: dict[str, str] = field(default_factory=dict)
+    calls: list[Row] = field(default_factory=list)
 
     def facts(self, names: list[str]) -> Row:
         """What a figure from some workloads says of where it comes from."""
@@ -194,7 +202,13 @@ def read_device(folder: Path) -> Device:
     synthetic = any(one.records.is_synthetic for one in workloads)
     synthetic |= any(str(row["standing"]).startswith("synthetic") for row in compared.values())
     by_name = {one.name: one for one in workloads}
-    return Device(first["name"], int(first["num_sms"]), synthetic, by_name, compared, sentences or {})
+    calls = [json.loads(path.read_text()) for path in sorted(folder.rglob("*.calls"))]
+    if strange := [one["device"] for one in calls if one["device"] != first["name"]]:
+        raise RecordsError(
+            f"{folder}: calls on {strange[0]!r} and records of {first['name']!r}; allowed: one device"
+        )
+    known = by_name, compared, sentences or {}, calls
+    return Device(first["name"], int(first["num_sms"]), synthetic, *known)
 
 
 def _measured(path: Path) -> Measured:

@@ -31,7 +31,7 @@ from dietcode.dispatcher.select import Objective, select_categories
 from dietcode.errors import TuningError
 from dietcode.target.multiprocessor import Multiprocessor
 
-_COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
+_COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors", "num_bytes")
 
 
 class FromCounts:

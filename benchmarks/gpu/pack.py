@@ -45,9 +45,9 @@ from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/8"
+FORMAT = "dietcode-gpu-pack/9"
 COUNTS = "counts.npz"
-COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors")
+COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors", "num_bytes")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
 _MAX_INSTANCES = 128
 _MAX_SWEPT = 8  # candidates that the sweep may be of: the first of them that works

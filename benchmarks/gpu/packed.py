@@ -14,7 +14,7 @@ from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 from lines import read_facts
 
-FORMAT = "dietcode-gpu-pack/8"
+FORMAT = "dietcode-gpu-pack/9"
 _LAUNCHED = ("symbol", "shared_bytes", "overlaps", "cluster", "persistent")  # what `Module.function` is told
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

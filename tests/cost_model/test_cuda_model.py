@@ -151,8 +151,35 @@ def test_each_micro_kernel_has_its_own_shares(by_wave: float, by_block: float, b
     assert gaps.mean() < 0.03 and gaps.max() < 0.08
     assert np.all(factors.f_spatial < 1.0 + 1e-9)
     product = factors.f_local * factors.f_spatial * factors.f_pad
-    launch = model.to_json()["launch_secs"]
-    assert np.allclose(flops / factors.throughput - launch, flops / product)
+    facts = model.to_json()
+    others = facts["launch_secs"] + facts["secs_per_byte"] * DENSE.num_bytes(unseen)
+    assert np.allclose(flops / factors.throughput, others + flops / product)
+
+
+def test_products_of_a_few_rows_are_as_long_as_what_they_read_and_write_takes() -> None:
+    """One tile for each of many products: the blocks are as many, whatever the rows are."""
+    problem = make_problem("bmk,bnk->bmn", {"b": 192, "k": 64}, constant=False)
+    tile = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
+
+    def given(rows: list[int]) -> dict[str, Any]:
+        m = np.asarray(rows)
+        return {"b": np.full_like(m, 192), "m": m, "n": m, "k": np.full_like(m, 64)}
+
+    def secs(extents: dict[str, Any]) -> Any:
+        m = extents["m"]
+        return 4e-6 + 4.0 * 192 * (2 * 64 * m + m * m) / 3e12
+
+    seen, unseen = given([8, 24, 40, 64, 96, 128]), given([16, 56, 80, 112])
+    model = fit_local(problem, tile, WAVE, SPREAD, as_points(seen), secs(seen).tolist())
+    flops = problem.flops(unseen)
+    assert np.allclose(model.predict(problem, unseen).throughput, flops / secs(unseen), rtol=0.02)
+
+
+def test_a_problem_moves_its_operands_and_outputs_once() -> None:
+    given = {"m": 100, "n": 2304, "k": 768}
+    assert DENSE.num_bytes(given) == 4.0 * (100 * 768 + 2304 * 768 + 100 * 2304)
+    half = replace(DENSE, operand_dtype="float16", output_dtype="float32")
+    assert half.num_bytes(given) == 2.0 * (100 * 768 + 2304 * 768) + 4.0 * 100 * 2304
 
 
 def test_a_sweep_of_blocks_that_are_alone_does_not_tell_their_share() -> None:

@@ -75,6 +75,7 @@ def count(
         num_steps=each(demand.num_steps),
         elements=each(demand.elements),
         vectors=each(demand.vectors),
+        num_bytes=each(problem.num_bytes(given)),
     )
 
 

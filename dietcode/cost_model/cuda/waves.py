@@ -6,7 +6,7 @@ P = SMs × resident blocks is the wave: the blocks that run at a time. A wave ta
 of the reduction each block does, so that f_local is a function of their number, fitted for each
 micro-kernel on its measured calls (non-negative least squares on relative errors):
 
-    t = c₀ + (a + a'·num_steps)·W + (b + b'·num_steps)·L + (d + d'·num_steps)·n/S + δ·v + γ·elements
+    t = c₀ + (a + a'·num_steps)·W + (b + b'·num_steps)·L + (d + d'·num_steps)·n/S + δ·v + ε·bytes + γ·elements
 
 n blocks on S multiprocessors: W = ⌈n/P⌉ are the waves, L the blocks of the most loaded multiprocessor, n/S
 those of the mean one. Steps are padded to whole tiles of k. The three shares of a full wave, in which W = 1
@@ -33,8 +33,9 @@ c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only whe
 beside the block function: they read and write `elements` numbers, to add the parts of a split reduction, or
 to copy operands and output with global padding. v are the vectors of a block, its loads and stores of global
 memory, times the waves as the sweep has them spread; their number follows from its steps but where alignment
-classes differ, and δ is fitted there alone. The paper's factors are ratios of time, and everything here is
-throughput.
+classes differ, and δ is fitted there alone. Bytes are those of all operands and outputs: a tile that hangs
+over an edge reads and writes what exists, and batched products of a few rows are as long as that takes. The
+paper's factors are ratios of time, and everything here is throughput.
 
 No number comes from a data sheet: without measurements there is no model, and no prediction. This file fits
 and predicts from counts, and needs NumPy alone; `model` counts.
@@ -57,7 +58,7 @@ _STRENGTH = 0.05  # of the device's spread; from 0.02 to 0.2 held-out calls are 
 _BUSY_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the resident blocks, one block at least
 _BETTER = 0.8  # of the mean error of what was taken so far: what fits no better is not told from it
 _LEAST_ERROR = 1e-3  # of the mean: smaller ones are not told apart
-_IN_WAVES = np.asarray([0.0, 1, 1, 1, 1, 1, 1, 0, 1])  # the coefficients of a law that are of waves
+_IN_WAVES = np.asarray([0.0, 1, 1, 1, 1, 1, 1, 0, 1, 0])  # the coefficients of a law that are of waves
 _BLOCK_FLOPS = 2 * 128 * 128 * 256  # of the sweep, for records of an earlier version
 
 
@@ -124,6 +125,7 @@ class CudaCounts:
     num_steps : steps of the reduction that a block does, in whole tiles.
     elements : elements that other functions than the block function read and write.
     vectors : loads and stores of global memory of all blocks.
+    num_bytes : of all operands and outputs.
     """
 
     flops: FloatArray
@@ -135,6 +137,7 @@ class CudaCounts:
     num_steps: FloatArray
     elements: FloatArray
     vectors: FloatArray
+    num_bytes: FloatArray
 
     @classmethod
     def of(
@@ -146,11 +149,14 @@ class CudaCounts:
         num_steps: FloatArray,
         elements: FloatArray,
         vectors: FloatArray,
+        num_bytes: FloatArray,
     ) -> CudaCounts:
         """Count waves of `wave` blocks; the rest is as the attributes have it."""
         waves = blocks / wave
         imbalance = np.ceil(waves) * wave / blocks
-        return cls(flops, padded_flops, blocks, imbalance, waves, wave, num_steps, elements, vectors)
+        return cls(
+            flops, padded_flops, blocks, imbalance, waves, wave, num_steps, elements, vectors, num_bytes
+        )
 
     @property
     def f_pad(self) -> FloatArray:
@@ -182,7 +188,7 @@ class WaveLaw:
 
     Attributes
     ----------
-    coefficients : float64 array [9]
+    coefficients : float64 array [10]
         Of `NAMES`; those that nothing is to be told from are 0.
     busy_blocks : float
         That keep a multiprocessor busy.
@@ -207,6 +213,7 @@ class WaveLaw:
         "secs_per_mean_block_step",
         "secs_per_copied_element",
         "secs_per_wave_vector",
+        "secs_per_byte",
     )
 
     @classmethod
@@ -219,7 +226,7 @@ class WaveLaw:
             Of the device, which coefficients that the calls leave open stay near.
         """
         known = _by_spread(counts, spread, secs)
-        used = np.asarray([True] * 7 + [bool(counts.elements.any()), counts.has_classes])
+        used = np.asarray([True] * 7 + [bool(counts.elements.any()), counts.has_classes, True])
         best, least = None, np.inf
         for share in _BUSY_SHARES:
             busy = max(1.0, round(share * counts.wave / spread.num_sms))
@@ -246,18 +253,18 @@ class WaveLaw:
 
 
 def _terms(counts: CudaCounts, spread: Spread, busy_blocks: float) -> FloatArray:
-    """Return what the coefficients of a law are of, [num_instances, 9]."""
+    """Return what the coefficients of a law are of, [num_instances, 10]."""
     resident, full = counts.wave / spread.num_sms, np.floor(counts.waves)
     rest = np.ceil((counts.blocks - full * counts.wave) / spread.num_sms)  # of the last wave
     on_sm = full * resident + np.where(rest > 0, np.maximum(rest, min(busy_blocks, resident)), 0.0)
     spreads = np.stack([np.ceil(counts.waves), on_sm, counts.blocks / spread.num_sms], axis=1)
     vectors = counts.stretched(spread) * counts.vectors / counts.blocks
-    one = np.ones_like(on_sm)
-    return np.column_stack([one, spreads, spreads * counts.num_steps[:, None], counts.elements, vectors])
+    of_steps, others = spreads * counts.num_steps[:, None], (counts.elements, vectors, counts.num_bytes)
+    return np.column_stack([np.ones_like(on_sm), spreads, of_steps, *others])
 
 
 def _by_spread(counts: CudaCounts, spread: Spread, secs: FloatArray) -> FloatArray:
-    """Return the coefficients of a law with the shares of a device's spread, [9].
+    """Return the coefficients of a law with the shares of a device's spread, [10].
 
     A sweep of blocks that are alone on a multiprocessor does not tell waves from blocks of the most loaded
     one, and the latter are what others were found to wait for.
@@ -271,7 +278,7 @@ def _by_spread(counts: CudaCounts, spread: Spread, secs: FloatArray) -> FloatArr
     launch, alpha, beta, gamma, delta = found
     by_wave, by_sm = (spread.kappa, spread.sm_share) if spread.sm_share is not None else (0.0, spread.kappa)
     shares = np.asarray([by_wave, by_sm / resident, (1.0 - by_wave - by_sm) / resident])
-    return np.asarray([launch, *(alpha * shares), *(beta * shares), gamma, delta])
+    return np.asarray([launch, *(alpha * shares), *(beta * shares), gamma, delta, 0.0])
 
 
 def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> SweepFit:
