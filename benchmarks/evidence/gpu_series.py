@@ -148,7 +148,8 @@ def series(device: Device, names: list[str]) -> Row | None:
         is_anchor = point_key({letter: extents[letter] for letter in problem.extents}) in known
         instances.append(one | {"anchor": is_anchor})
     facts = {"workload": names[0], "others": others, "kappa": row.get("kappa"), "trials": trials}
-    return facts | {"instances": instances, "complete": row.get("complete"), "summary": row["summary"]}
+    facts |= {"instances": instances, "complete": row.get("complete"), "summary": row["summary"]}
+    return facts | {"headline": headline(facts)}
 
 
 def title_of(name: str, data: Row) -> str:
@@ -192,32 +193,43 @@ def table_series(data: Row) -> list[list[str]]:
     return lines
 
 
+def headline(row: Row) -> Row:
+    """Ratios to the fastest other at each shape, at how many shapes each was timed, gaps of predictions.
+
+    Gaps are of the shapes that were not measured in tuning.
+    """
+    rows = row["instances"]
+    ratios = [one["measured_gflops"] / max(rates) for one in rows if (rates := _rates(one))]
+    gaps = [abs(one["predicted_gflops"] / one["measured_gflops"] - 1) for one in rows if not one["anchor"]]
+    return {
+        "mean_ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
+        "worst_ratio": min(ratios, default=None),
+        "against": {n: sum(bool(one["others"].get(n)) for one in rows) for n in row["others"]},
+        "num_held_out": len(gaps),
+        "mean_gap": float(np.mean(gaps)) if gaps else None,
+        "worst_gap": max(gaps, default=None),
+    }
+
+
 def ours_series(data: Row) -> str:
     """Mean and worst, against what, at how many shapes; and the gap of predictions."""
-    rows, parts = data["instances"], []
-    ratios = [row["measured_gflops"] / max(rates) for row in rows if (rates := _rates(row))]
-    if ratios:
-        mean = float(np.exp(np.mean(np.log(ratios))))
-        counts = {n: sum(bool(row["others"].get(n)) for row in rows) for n in data["others"]}
+    found, count, parts = data["headline"], len(data["instances"]), []
+    if found["mean_ratio"] is not None:
         against = ", ".join(
-            title_of(name, data) + (f" ({count} of {len(rows)})" if count < len(rows) else "")
-            for name, count in counts.items()
-            if count
+            title_of(name, data) + (f" ({timed} of {count})" if timed < count else "")
+            for name, timed in found["against"].items()
+            if timed
         )
         parts.append(
-            f"{mean:.2f} × of the fastest of {against} at each shape "
-            f"(geometric mean over {len(rows)} {'shape' if len(rows) == 1 else 'shapes'}; "
-            f"worst {min(ratios):.2f} ×)"
+            f"{found['mean_ratio']:.2f} × of the fastest of {against} at each shape (geometric mean over "
+            f"{count} {'shape' if count == 1 else 'shapes'}; worst {found['worst_ratio']:.2f} ×)"
         )
-    if data.get("complete") is False:
+    if data["complete"] is False:
         parts.append("time was up before everything was compared")
-    gaps = [
-        abs(row["measured_gflops"] / row["predicted_gflops"] - 1) for row in rows if not row.get("anchor")
-    ]
-    if gaps:
+    if found["num_held_out"]:
         parts.append(
-            f"predictions at the {len(gaps)} of these that were not measured in tuning are "
-            f"{np.mean(gaps):.1%} off on average, {max(gaps):.0%} at worst"
+            f"predictions at the {found['num_held_out']} of these that were not measured in tuning are "
+            f"{found['mean_gap']:.1%} off on average, {found['worst_gap']:.0%} at worst"
         )
     return "; ".join(parts) + "."
 
@@ -265,10 +277,10 @@ def ours_calls(data: Row) -> str:
     shapes = [shape for _, shape in _call_rows(data)]
     into, new = (max(s["host_microseconds"][key] for s in shapes) for key in ("into_out", "new_output"))
     failed = sum(len(shape["failed_checks"]) for shape in shapes)
-    told = "all five checks hold at each shape" if not failed else f"{failed} checks failed"
+    told = "its checks hold at each shape" if not failed else f"{failed} checks failed"
     target = data["libraries"][0]["target_microseconds"]
     return (
         f"{into:.1f} µs into `out=` and {new:.1f} µs with a new output, where {target:g} µs was aimed at; "
-        f"{told}: a call waits for nothing, runs on the current stream, can be captured in a CUDA graph, and is apart "
-        "from calls of other streams and threads."
+        f"{told} (a call waits for nothing, runs on the current stream, can be captured in a CUDA graph, and "
+        "is apart from calls of other streams and threads)."
     )

@@ -163,7 +163,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         against.update(name for name, rate in rates.items() if rate == best)
         if best:
             ratios.append(row["measured_gflops"] / best)
-    gaps = [abs(row["measured_gflops"] / row["predicted_gflops"] - 1.0) for row in rows]
+    gaps = [abs(row["predicted_gflops"] / row["measured_gflops"] - 1.0) for row in rows]
     return {
         "geometric_mean": math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None,
         "worst": min(ratios, default=None),

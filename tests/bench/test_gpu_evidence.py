@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def compared() -> dict[str, Any]:
             "measured_gflops": 1000.0 + value,
             "others": {"cublas": 500.0, "torch.compile": None if value == 7 else 800.0},
         }
-        for value in (1, 7, 128)
+        for value in (1, 7, 90)
     ]
     return {
         "workload": SPEC.name,
@@ -96,6 +97,24 @@ def compared() -> dict[str, Any]:
     }
 
 
+CALLS = {
+    "device": NAME,
+    "date": "2026-01-02",
+    "commit": None,
+    "library": SPEC.name,
+    "target_microseconds": 5.0,
+    "shapes": [
+        {
+            "shape_vars": {"T": value},
+            "category": 0,
+            "host_microseconds": {"into_out": 4.0 + value, "new_output": 6.0 + value},
+            "failed_checks": {} if value == 1 else {"can_be_captured": "another result"},
+        }
+        for value in (1, 2)
+    ],
+}
+
+
 def write_all(folder: Path, **header: Any) -> Path:
     folder.mkdir()
     path = folder / "records.jsonl"
@@ -106,6 +125,7 @@ def write_all(folder: Path, **header: Any) -> Path:
         line["wall_secs"] = 1.5
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "compared.json").write_text(json.dumps(compared()))
+    (folder / "library.calls").write_text(json.dumps(CALLS))
     return folder
 
 
@@ -141,7 +161,7 @@ def test_every_figure_of_the_paper_has_its_place(place: Path, records: Path) -> 
             heads, *rows = figure.table(found["data"])
             assert rows and all(len(row) == len(heads) for row in rows)
             measured.append(figure.name)
-    named = ["table-1", "figure-9", "figure-10", "figure-12", "figure-13", "figure-15-18"]
+    named = ["table-1", "figure-9", "figure-10", "figure-12", "figure-13", "figure-15-18", "calls"]
     assert measured == named
     assert page.count("Not measured on this device.") == 3  # pruning, hidden sizes, the convolution
     assert page.count("Because somebody looked.") == 1
@@ -171,12 +191,40 @@ def test_figures_hold_what_was_measured(place: Path) -> None:
     assert points[0]["num_kernels"] == 1
     assert points[-1]["loss_mean"] <= points[0]["loss_mean"]
     series = data_of(place, "figure-15-18")
-    assert series["instances"] == compared()["instances"]
+    rows = zip(series["instances"], compared()["instances"], (True, True, False), strict=True)
+    assert all(row == before | {"anchor": is_anchor} for row, before, is_anchor in rows)
+
+
+def test_a_headline_is_against_the_fastest_and_of_what_was_held_out(place: Path) -> None:
+    found = data_of(place, "figure-15-18")["headline"]
+    ratios = [1001 / 800, 1007 / 500, 1090 / 800]
+    assert found["mean_ratio"] == pytest.approx(np.prod(ratios) ** (1 / 3))
+    assert found["worst_ratio"] == pytest.approx(min(ratios))
+    assert found["against"] == {"cublas": 3, "torch.compile": 2}
+    assert found["num_held_out"] == 1
+    assert found["mean_gap"] == found["worst_gap"] == pytest.approx(1 - 990 / 1090)
+    told = (place / "index.md").read_text()
+    assert "× of the fastest of cublas, torch.compile (2 of 3) at each shape" in told
+    assert "the 1 of these that were not measured in tuning are 9.2% off on average" in told
+
+
+def test_what_calls_cost_is_told_with_checks_that_failed(place: Path) -> None:
+    told = (place / "index.md").read_text()
+    assert "6.0 µs into `out=` and 8.0 µs with a new output, where 5 µs was aimed at; 1 checks failed" in told
+    assert f"| {SPEC.name}, T = 2 | 6.0 | 8.0 | can_be_captured |" in told
+
+
+def test_calls_of_another_device_are_refused(records: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(records, folder)
+    (folder / "library.calls").write_text(json.dumps(CALLS | {"device": "Another"}))
+    with pytest.raises(RecordsError, match="calls on 'Another' and records of 'Made-up GPU"):
+        read_device(folder)
 
 
 def test_a_rate_that_is_missing_is_told(place: Path) -> None:
     page = (place / "index.md").read_text()
-    assert "| T = 7 | 1007 | 907 | 64x64-t8x4-k16-v2x1-s2 | 500 | not measured |" in page
+    assert "| T = 7 | 1007 | 907 (fitted: an anchor) | 64x64-t8x4-k16-v2x1-s2 | 500 | not measured |" in page
 
 
 def test_the_same_records_give_the_same_page(records: Path, place: Path) -> None:
@@ -203,7 +251,7 @@ def test_the_command_refuses_them_too(
 
 def test_what_no_known_generator_made_is_stale(place: Path) -> None:
     lines = command.stale(place.parent, Scale())
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert all(f"generator was {UNKNOWN}, is" in line for line in lines)
     assert generator_at(None, "cuda_") is None
     assert generator_at("HEAD+", "cuda_") is None

@@ -17,7 +17,7 @@ and L = n/S = P/S, are κ, σ and the rest of
 which is equations 4 and 5 of the paper, inverted and with a term for whole blocks on each multiprocessor.
 The paper has one κ for a device. On an H100 each micro-kernel needs its own: of those whose blocks wait for
 memory two on a multiprocessor take little longer than one, of those that keep its units busy twice as long.
-With one κ for all, predictions at shapes that were not measured were off by a quarter and a third there.
+With one κ for all, predictions at shapes that were not measured were off by a third and a half there.
 
 A multiprocessor with few of the blocks that it holds waits, and one block more costs it nothing: L counts
 as `busy_blocks` at least in a last wave. It is one of a few numbers, the one at which the points are fitted

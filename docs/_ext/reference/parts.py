@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import api, commands, errors, files, interface, metrics, settings, spec, tables
+from reference import api, commands, errors, files, gpus, interface, metrics, settings, spec, tables
 
 DOCS = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands.text,
     "errors": errors.text,
+    "gpus": gpus.text,
     "metrics": metrics.text,
     "problems": interface.problems,
     "routes": interface.routes,
