@@ -194,14 +194,6 @@ class Problem:
         """Return the shape of `tensor` as callers see it."""
         return [self.product(tuple(indices), dict(extents)) for indices in self.axes(tensor)]
 
-    def num_bytes(self, extents: Mapping[str, Any]) -> Any:
-        """Return the bytes of all operands and outputs once: what a call moves at least."""
-        given = dict(extents)
-        return sum(
-            1.0 * self.storage(name).itemsize * self.product(tuple(self.indices[name]), given)
-            for name in (*self.inputs, *self.outputs)
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return plain data, which `from_json` reads."""
         data = {"subscripts" if key == "indices" else key: value for key, value in asdict(self).items()}

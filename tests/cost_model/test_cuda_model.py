@@ -12,7 +12,7 @@ import pytest
 
 from dietcode.cost_model.cuda.features import CudaEstimator, step_cost
 from dietcode.cost_model.cuda.fitting import fit_cuda
-from dietcode.cost_model.cuda.model import count, fit_local, wave_blocks
+from dietcode.cost_model.cuda.model import count, fit_local, num_bytes, wave_blocks
 from dietcode.cost_model.cuda.waves import Spread, fit_sweep
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
@@ -152,7 +152,7 @@ def test_each_micro_kernel_has_its_own_shares(by_wave: float, by_block: float, b
     assert np.all(factors.f_spatial < 1.0 + 1e-9)
     product = factors.f_local * factors.f_spatial * factors.f_pad
     facts = model.to_json()
-    others = facts["launch_secs"] + facts["secs_per_byte"] * DENSE.num_bytes(unseen)
+    others = facts["launch_secs"] + facts["secs_per_byte"] * num_bytes(DENSE, unseen)
     assert np.allclose(flops / factors.throughput, others + flops / product)
 
 
@@ -177,9 +177,9 @@ def test_products_of_a_few_rows_are_as_long_as_what_they_read_and_write_takes() 
 
 def test_a_problem_moves_its_operands_and_outputs_once() -> None:
     given = {"m": 100, "n": 2304, "k": 768}
-    assert DENSE.num_bytes(given) == 4.0 * (100 * 768 + 2304 * 768 + 100 * 2304)
+    assert num_bytes(DENSE, given) == 4.0 * (100 * 768 + 2304 * 768 + 100 * 2304)
     half = replace(DENSE, operand_dtype="float16", output_dtype="float32")
-    assert half.num_bytes(given) == 2.0 * (100 * 768 + 2304 * 768) + 4.0 * 100 * 2304
+    assert num_bytes(half, given) == 2.0 * (100 * 768 + 2304 * 768) + 4.0 * 100 * 2304
 
 
 def test_a_sweep_of_blocks_that_are_alone_does_not_tell_their_share() -> None:

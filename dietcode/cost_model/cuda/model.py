@@ -12,6 +12,7 @@ from dietcode.cost_model.cuda.waves import CudaCounts, Spread, WaveLaw
 from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.cost_model.regression import measured
 from dietcode.errors import CandidateError
+from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.cuda.forms import call_shape
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import AnyProblem, IntArray
@@ -75,7 +76,17 @@ def count(
         num_steps=each(demand.num_steps),
         elements=each(demand.elements),
         vectors=each(demand.vectors),
-        num_bytes=each(problem.num_bytes(given)),
+        num_bytes=each(num_bytes(problem, given)),
+    )
+
+
+def num_bytes(problem: AnyProblem, extents: Mapping[str, Any]) -> Any:
+    """Return the bytes of all operands and outputs once, what a call moves at least: scalars or arrays."""
+    if isinstance(problem, BlockProblem):
+        return problem.num_bytes(extents)
+    return sum(
+        1.0 * problem.storage(name).itemsize * problem.product(tuple(problem.indices[name]), dict(extents))
+        for name in (*problem.inputs, *problem.outputs)
     )
 
 
