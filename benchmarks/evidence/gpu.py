@@ -176,7 +176,7 @@ def read_device(folder: Path) -> Device:
     Raises
     ------
     RecordsError
-        A file is none of the two kinds, of another device than the others, or of no workload in examples/.
+        A file is none of the three kinds, of another device than the others, or of no workload in examples/.
     """
     workloads = [_measured(path) for path in sorted(folder.rglob("*.jsonl"))]
     if not workloads:
@@ -202,7 +202,7 @@ def read_device(folder: Path) -> Device:
     synthetic = any(one.records.is_synthetic for one in workloads)
     synthetic |= any(str(row["standing"]).startswith("synthetic") for row in compared.values())
     by_name = {one.name: one for one in workloads}
-    calls = [json.loads(path.read_text()) for path in sorted(folder.rglob("*.calls"))]
+    calls = [_calls(path) for path in sorted(folder.rglob("*.calls"))]
     if strange := [one["device"] for one in calls if one["device"] != first["name"]]:
         raise RecordsError(
             f"{folder}: calls on {strange[0]!r} and records of {first['name']!r}; allowed: one device"
@@ -231,6 +231,17 @@ def _comparison(path: Path) -> Row:
         raise RecordsError(f"{path}: no comparison of benchmarks/gpu/compare.py: {error}") from error
     if missing:
         raise RecordsError(f"{path}: no comparison of benchmarks/gpu/compare.py: lacks {min(missing)}")
+    return row
+
+
+def _calls(path: Path) -> Row:
+    try:
+        row: Row = json.loads(path.read_text())
+        missing = {"device", "library", "target_microseconds", "shapes"} - set(row)
+    except (ValueError, TypeError) as error:
+        raise RecordsError(f"{path}: nothing of benchmarks/gpu/overhead.py: {error}") from error
+    if missing:
+        raise RecordsError(f"{path}: nothing of benchmarks/gpu/overhead.py: lacks {min(missing)}")
     return row
 
 

@@ -122,7 +122,10 @@ def render(folder: Path, output: Path, allow_synthetic: bool = False) -> Path:
         data = figure.measure(device)
         if data is not None:
             used = list(figure.uses(device))
-            text = json.dumps(device.facts(used) | {"data": data}, indent=1)
+            facts = device.facts(used) | data.pop(
+                "made", {}
+            )  # records and comparisons, or what made the rest
+            text = json.dumps(facts | {"data": data}, indent=1)
             (place / f"{figure.name}.json").write_text(text + "\n")
     write_pages(place, figures)
     return place

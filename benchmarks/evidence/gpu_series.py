@@ -74,7 +74,7 @@ def ours_votes(data: Row) -> str:
         if single is not None and found["num_free_choice"] > 1:
             text += f", {1 / (1 - single):.2f} × slower with the best single one (predicted)"
         parts.append(text)
-    return "; ".join(parts) + ". Losses are the cost model's, from waves that were measured."
+    return "; ".join(parts) + ". Losses are those of today's cost model, from calls that were measured."
 
 
 def complexity(device: Device, names: list[str]) -> Row | None:
@@ -130,7 +130,10 @@ def ours_complexity(data: Row) -> str:
     for row in data["workloads"]:
         secs = "" if row["wall_secs"] is None else f", {row['wall_secs']:.0f} s of measuring"
         parts.append(f"{row['workload']}: {row['num_kept']} kernels for {row['num_instances']} shapes{secs}")
-    return "; ".join(parts) + ". No shape had a tuning run of its own on this device."
+    told = (
+        "Kept are those that today's cost model chooses. No shape had a tuning run of its own on this device."
+    )
+    return "; ".join(parts) + f". {told}"
 
 
 def series(device: Device, names: list[str]) -> Row | None:
@@ -148,7 +151,7 @@ def series(device: Device, names: list[str]) -> Row | None:
         is_anchor = point_key({letter: extents[letter] for letter in problem.extents}) in known
         instances.append(one | {"anchor": is_anchor})
     facts = {"workload": names[0], "others": others, "kappa": row.get("kappa"), "trials": trials}
-    facts |= {"instances": instances, "complete": row.get("complete"), "summary": row["summary"]}
+    facts |= {"instances": instances, "complete": row.get("complete")}
     return facts | {"headline": headline(facts)}
 
 
@@ -228,7 +231,7 @@ def ours_series(data: Row) -> str:
         parts.append("time was up before everything was compared")
     if found["num_held_out"]:
         parts.append(
-            f"predictions at the {found['num_held_out']} of these that were not measured in tuning are "
+            f"predictions where tuning had not measured ({found['num_held_out']} of these shapes) are "
             f"{found['mean_gap']:.1%} off on average, {found['worst_gap']:.0%} at worst"
         )
     return "; ".join(parts) + "."
@@ -240,7 +243,10 @@ def _rates(row: Row) -> list[float]:
 
 def calls(device: Device, names: list[str]) -> Row | None:
     """What a call of a built library costs its caller, as `benchmarks/gpu/overhead.py` measured it."""
-    return {"libraries": device.calls} if device.calls else None
+    if not device.calls:
+        return None
+    made = {key: device.calls[0].get(key) for key in ("commit", "date", "versions")}
+    return {"libraries": device.calls, "made": made}
 
 
 def _call_rows(data: Row) -> list[tuple[str, Row]]:
@@ -264,11 +270,18 @@ def draw_calls(axes: Any, data: Row) -> None:
 
 def table_calls(data: Row) -> list[list[str]]:
     """A row a shape."""
-    lines = [["library and shape", "into out=, µs", "with a new output, µs", "checks that failed"]]
-    for name, shape in _call_rows(data):
-        secs = shape["host_microseconds"]
-        failed = ", ".join(shape["failed_checks"]) or "none"
-        lines.append([name, f"{secs['into_out']:.1f}", f"{secs['new_output']:.1f}", failed])
+    rows = _call_rows(data)
+    titles = {
+        "into_out": "into out=, µs",
+        "new_output": "with a new output, µs",
+        "torch_operator": "an operator of PyTorch, µs",
+        "torch_empty": "memory from PyTorch, µs",
+    }
+    known = [key for key in titles if all(key in shape["host_microseconds"] for _, shape in rows)]
+    lines = [["library and shape", *(titles[key] for key in known), "checks that failed"]]
+    for name, shape in rows:
+        secs = [f"{shape['host_microseconds'][key]:.1f}" for key in known]
+        lines.append([name, *secs, ", ".join(shape["failed_checks"]) or "none"])
     return lines
 
 
@@ -277,7 +290,7 @@ def ours_calls(data: Row) -> str:
     shapes = [shape for _, shape in _call_rows(data)]
     into, new = (max(s["host_microseconds"][key] for s in shapes) for key in ("into_out", "new_output"))
     failed = sum(len(shape["failed_checks"]) for shape in shapes)
-    told = "its checks hold at each shape" if not failed else f"{failed} checks failed"
+    told = "its checks hold at each shape" if not failed else f"checks that failed: {failed}"
     target = data["libraries"][0]["target_microseconds"]
     return (
         f"{into:.1f} µs into `out=` and {new:.1f} µs with a new output, where {target:g} µs was aimed at; "

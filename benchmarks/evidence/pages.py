@@ -26,8 +26,8 @@ MetaSchedule, predictions, what parts of the search earn, and calls in the compa
 `benchmarks/results`, in a folder of each device; each page says of which commits, which of these had
 uncommitted changes, and whether another generator made the kernels of products than today's; of row blocks,
 recursions and programs that is not noted."""
-_DEVICES = """What is not there was not measured. The paper's own device is a GPU, a Tesla T4: what is here
-of GPUs is of the ones that are listed, and of no other."""
+_DEVICES = """What is not there was not measured. The paper's own device is a GPU, a Tesla T4, which nothing
+here was measured on."""
 
 UNWATCHED = "Whether something disturbed the readings is not in the record."
 EARLIER = "by earlier code than today's: {}"

@@ -2,7 +2,8 @@
 
     python3 benchmarks/gpu/choose.py build/gpu/bert-dense/pack records.jsonl build/gpu/bert-dense/chosen
 
-Fits, predicts and selects as ``dietcode tune SPEC --records`` does, from what the pack counted ahead.
+Fits, predicts and selects as ``dietcode tune SPEC --records`` does, from what the pack counted ahead; unlike
+it, it goes on where the sweep tells no κ, since micro-kernels tell their own shares.
 """
 
 from __future__ import annotations

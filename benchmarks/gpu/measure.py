@@ -29,7 +29,7 @@ from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
 from watching import end_if_lost, run_until
 
-_MAX_SWEEP = 64
+_MAX_SWEEP, _SWEPT_WAVES = 64, 4
 _MIN_GOOD = 16  # of so many first micro-kernels one must work
 NUM_BEST = 40
 """Micro-kernels that are timed at all points: those that are best at the first two."""
@@ -59,13 +59,14 @@ def sweep(
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     found: dict[str, Any] = {"micro_kernel": candidate["name"], "num_blocks": [], "secs": []}
     found["wave_blocks"] = kernel.wave_blocks(num_sms)
-    instances = pack.facts["sweep"]
-    block = kernel.candidate["block"]
-    for instance in instances[:: max(1, len(instances) // _MAX_SWEEP)]:
+    block, swept = kernel.candidate["block"], kernel.candidate["grids"]["sweep"]
+    num_blocks = [math.prod(call["grids"][call["functions"].index(block)]) for call in swept]
+    within = [i for i, count in enumerate(num_blocks) if count <= _SWEPT_WAVES * found["wave_blocks"]]
+    for number in within[:: max(1, len(within) // _MAX_SWEEP)] or range(len(swept)):
         begin()
-        tensors = Tensors(torch, pack, instance)
+        tensors = Tensors(torch, pack, pack.facts["sweep"][number])
         call = kernel.bind(torch, tensors, "sweep")
-        found["num_blocks"].append(kernel.candidate["grids"]["sweep"][instance["index"]]["grids"][block][0])
+        found["num_blocks"].append(num_blocks[number])
         found["secs"].append(seconds_of(torch, call, tensors.copies))
     return found | {"facts": kernel.facts}
 

@@ -1,7 +1,8 @@
 """What to pack next, by what a GPU measured: rounds of the search where the GPU's machine has no compiler.
 
 The tuner's own planner chooses: its learned f_local ranks the space by the records of a first pack, of the
-same workload or of others of the same dtype, and the space grows around what won there.
+same workload or of others whose operands are as wide, and the space grows around what won there. Blocks have
+no such rounds: `pack` lists their space from the beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records, read_records
 from dietcode.search_space.candidate import Candidate
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import AnyProblem
+from dietcode.search_space.task import Task
 from dietcode.tuner.planner import Planner
 from dietcode.tuner.search import Search
 from dietcode.workload.dtypes import STORAGE
@@ -42,8 +45,12 @@ def next_candidates(
     """
     backend = CudaBackend()
     task, digest = backend.task(spec), workload_digest(spec)
-    pairs = [(backend.task(other), _with_rate(read_records(path))) for other, path in earlier]
-    alike = [(other, given) for other, given in pairs if _kind(other.problem) == _kind(task.problem)]
+    read = [(backend.task(other), read_records(path)) for other, path in earlier]
+    alike = [
+        (other, _with_rate(other, given))
+        for other, given in read
+        if _kind(other.problem) == _kind(task.problem) and given.calibration is not None
+    ]
     if not alike:
         return list(space[:most])
     first = alike[0][1]
@@ -59,7 +66,7 @@ def next_candidates(
     planner = Planner(domain, task.extents, task.instances.weights, Search(), others)
     kept = _finalists(domain.fit(records, planner.sample), records) if records.measurements else []
     planner.add([*kept, *space])
-    return [*kept, *planner.plan(records, most - len(kept)).batch]
+    return [*kept, *planner.plan(records, max(0, most - len(kept))).batch][:most]
 
 
 def _kind(problem: AnyProblem) -> tuple[str, int]:
@@ -67,14 +74,15 @@ def _kind(problem: AnyProblem) -> tuple[str, int]:
     return problem.form, STORAGE[problem.operand_dtype].itemsize
 
 
-def _with_rate(records: Records) -> Records:
+def _with_rate(task: Task, records: Records) -> Records:
     """Return the records with what a block of their sweep computes, which a pack's machine does not write."""
     swept = dict(records.calibration or {})
     kernel = next((k for k in records.measurements if k.name == swept.get("micro_kernel")), None)
-    if kernel is not None and "block_flops" not in swept:
-        steps = max(point["k"] for point in records.measurements[kernel].points if "k" in point)
+    if isinstance(kernel, CudaMicroKernel) and "block_flops" not in swept:
+        points, problem = records.measurements[kernel].points, task.problem
+        steps = max(problem.product(tuple(problem.reduction), dict(point)) for point in points)
         swept |= {"block_flops": 2 * kernel.rows * kernel.columns * steps, "unit": kernel.unit}
-    return replace(records, calibration=swept or None)
+    return replace(records, calibration=swept)
 
 
 def _finalists(fitted: Fitted, records: Records) -> list[Candidate]:

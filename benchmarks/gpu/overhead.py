@@ -179,6 +179,9 @@ def look(torch: Any, library: Any, values: dict[str, int]) -> dict[str, Any]:
     secs = {
         "into_out": host_secs(torch, lambda: library(**arguments.given, out=arguments.out)),
         "new_output": host_secs(torch, lambda: library(**arguments.given)),
+        # What PyTorch takes here: for an operator of one kernel, and for the output's memory.
+        "torch_operator": host_secs(torch, lambda: torch.neg(arguments.expected, out=arguments.out)),
+        "torch_empty": host_secs(torch, lambda: torch.empty_like(arguments.out)),
     }
     return {
         "shape_vars": values,

@@ -264,7 +264,8 @@ def write_pack(
             if any(facts.stack_bytes for facts in known.values()):
                 yield f"{tile.name}: spills"
                 continue
-            is_swept = len(candidates) < _MAX_SWEPT and tile.is_alone  # κ is of grids of waves
+            is_swept = sum("sweep" in one["grids"] for one in candidates) < _MAX_SWEPT
+            is_swept &= tile.is_alone and tile.splits == 1  # κ is of grids of waves, of one function
             sets = {"instances": instances} | ({"sweep": sweep} if is_swept else {})
             facts = candidate_facts(problem, tile, provenance, len(candidates), sets)
             sizes = {

@@ -140,7 +140,9 @@ def run_workload(pack: Path, results: Path, share: float, end: float) -> str | N
         problem = step("choose", 0.0, _CHOOSE_SECS) or problem
         if not (results / _CHOSEN).is_dir():
             return problem
-    left = max(1.0, share - (time.monotonic() - started) - _LATE_SECS)
+    # What is late is taken off the next ones' shares; the last one has none behind it.
+    now = time.monotonic()
+    left = max(1.0, min(share - (now - started), end - now - _LATE_SECS))
     return step("compare", left, _LATE_SECS)
 
 

@@ -30,7 +30,7 @@ _DEFAULT_L1_BYTES, _DEFAULT_L2_BYTES = 32 << 10, 512 << 10
 FMAS = (2.0, 1.0)
 """FMAs of vectors that cores begin in a cycle: some have two units, or join two halves into one."""
 FMA_LATENCY = 4.0
-"""Cycles from an FMA to the next one on the same accumulator; a core whose are 5 seems to begin fewer."""
+"""Cycles from an FMA to the next one on the same accumulator."""
 
 
 @dataclass(frozen=True)

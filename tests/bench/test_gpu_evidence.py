@@ -205,12 +205,15 @@ def test_a_headline_is_against_the_fastest_and_of_what_was_held_out(place: Path)
     assert found["mean_gap"] == found["worst_gap"] == pytest.approx(1 - 990 / 1090)
     told = (place / "index.md").read_text()
     assert "× of the fastest of cublas, torch.compile (2 of 3) at each shape" in told
-    assert "the 1 of these that were not measured in tuning are 9.2% off on average" in told
+    assert "predictions where tuning had not measured (1 of these shapes) are 9.2% off on average" in told
 
 
 def test_what_calls_cost_is_told_with_checks_that_failed(place: Path) -> None:
     told = (place / "index.md").read_text()
-    assert "6.0 µs into `out=` and 8.0 µs with a new output, where 5 µs was aimed at; 1 checks failed" in told
+    assert (
+        "6.0 µs into `out=` and 8.0 µs with a new output, where 5 µs was aimed at; checks that failed: 1"
+        in told
+    )
     assert f"| {SPEC.name}, T = 2 | 6.0 | 8.0 | can_be_captured |" in told
 
 

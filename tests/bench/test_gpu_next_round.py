@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.evidence.gpu import point_key, read_device
 from benchmarks.gpu.next_round import next_candidates
 from benchmarks.gpu.pack import spec_for
 from dietcode.backends.cuda.backend import CudaBackend
@@ -24,6 +25,7 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import largest_instance
 from dietcode.workload.spec import Spec
 
+KEPT = Path(__file__).parents[2] / "benchmarks" / "records" / "nvidia-h100-80gb-hbm3"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEVICE = {
     "id": "0", "name": "made up", "num_sms": 132, "synthetic": True,
@@ -120,3 +122,37 @@ def test_other_workloads_of_elements_as_wide_learn_from_it(first: tuple[Spec, Pa
         other = spec_of(name)
         space = [Candidate(CudaMicroKernel(16, 64, 4, 4, 16), "hardware")]
         assert next_candidates(other, earlier, space, MOST) == space
+
+
+def test_records_of_all_kinds_may_be_given_at_once() -> None:
+    """What one run on a GPU left, convolutions and blocks too: those that are alike are learnt from."""
+    earlier = [(spec_of(path.stem), path) for path in sorted(KEPT.glob("*.jsonl"))]
+    assert len(earlier) > 4
+    spec = spec_of("bert-dense-fp16")
+    names = [c.micro_kernel.name for c in next_candidates(spec, earlier, space_of(spec), MOST)]
+    assert len(names) == MOST and "192x192-t64x192-k64-s4-wgmma" in names, "the fastest at the largest T"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("bert-dense-fp16", 0.04),
+        ("bert-dense", 0.06),
+        ("resnet50-conv3x3-nhwc-fp16", 0.03),
+        ("bert-bmm-qk-fp16", 0.12),
+    ],
+)
+def test_the_law_predicts_what_an_h100_took(name: str, most: float) -> None:
+    """At shapes that its fit has not seen; its terms were chosen with these readings known."""
+    measured = read_device(KEPT).workloads[name]
+    compared = json.loads((KEPT / f"{name}.json").read_text())["instances"]
+    models = {model.micro_kernel.name: model for model in measured.fitted.models}
+    gaps = []
+    for row in compared:
+        extents = {k: int(v) for k, v in extents_of(measured.spec, row["shape_vars"]).items()}
+        if point_key({k: extents[k] for k in measured.problem.extents}) in measured.measured_points:
+            continue
+        given = {k: np.asarray([extents[k]]) for k in measured.problem.extents}
+        found = models[row["micro_kernel"]].predict(measured.problem, given).throughput[0] / 1e9
+        gaps.append(abs(found / row["measured_gflops"] - 1.0))
+    assert len(gaps) > 10 and np.mean(gaps) < most

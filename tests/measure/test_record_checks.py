@@ -47,7 +47,7 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
         *({"tile_gflops": [1.0, value]} for value in (*NO_NUMBERS, 0.0)),
         {"tile_gflops": [1.0]},
         {"num_tiles": [1], "tile_gflops": [1.0]},
-        *({"fmas_per_cycle": value} for value in (*NO_NUMBERS, 0.0, 0.5, 4.0)),
+        *({"fmas_per_cycle": value} for value in (*NO_NUMBERS, 0.0, 1.5, 4.0)),
     ],
     "seed": [
         *({"tile": value} for value in ([6], [6, 16, 1], [0, 16], [6, 65537], [6.0, 16], "ab", None)),

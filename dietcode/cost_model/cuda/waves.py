@@ -20,8 +20,8 @@ memory two on a multiprocessor take little longer than one, of those that keep i
 With one κ for all, predictions at shapes that were not measured were off by a third and a half there.
 
 A multiprocessor with few of the blocks that it holds waits, and one block more costs it nothing: L counts
-as `busy_blocks` at least in a last wave. It is one of a few numbers, the one at which the points are fitted
-best.
+as `busy_blocks` at least in a last wave. It is one of a few numbers, tried from the least on; one is taken at
+which the points are missed by a fifth less than at the one before.
 
 A micro-kernel has about as many points as terms. What they leave open stays near a fit of three terms, by
 the κ and σ that the sweep of the device had.
@@ -86,8 +86,16 @@ class Spread:
 
     def waves(self, blocks: FloatArray, waves: FloatArray, imbalance: FloatArray) -> FloatArray:
         """Return w, the full waves that take as long, [num_instances]."""
-        by_sm, share = np.ceil(blocks / self.num_sms) * self.num_sms / blocks, self.sm_share or 0.0
-        return waves * (self.kappa * imbalance + share * by_sm + 1.0 - self.kappa - share)
+        by_sm, (kappa, share) = np.ceil(blocks / self.num_sms) * self.num_sms / blocks, self.shares
+        return waves * (kappa * imbalance + share * by_sm + 1.0 - kappa - share)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Those of whole waves, and of blocks of the most loaded multiprocessor.
+
+        What the sweep does not tell apart counts as the latter, which others were found to wait for.
+        """
+        return (0.0, self.kappa) if self.sm_share is None else (self.kappa, self.sm_share)
 
     def to_json(self) -> dict[str, float | None]:
         """Return plain data for the report."""
@@ -264,11 +272,7 @@ def _terms(counts: CudaCounts, spread: Spread, busy_blocks: float) -> FloatArray
 
 
 def _by_spread(counts: CudaCounts, spread: Spread, secs: FloatArray) -> FloatArray:
-    """Return the coefficients of a law with the shares of a device's spread, [10].
-
-    A sweep of blocks that are alone on a multiprocessor does not tell waves from blocks of the most loaded
-    one, and the latter are what others were found to wait for.
-    """
+    """Return the coefficients of a law with the shares of a device's spread, [10]."""
     stretched, resident = counts.stretched(spread), counts.wave / spread.num_sms
     terms = {0: np.ones_like(secs), 1: stretched, 2: stretched * counts.num_steps}
     terms |= {3: counts.elements} if counts.elements.any() else {}
@@ -276,7 +280,7 @@ def _by_spread(counts: CudaCounts, spread: Spread, secs: FloatArray) -> FloatArr
     found = np.zeros(5)
     found[list(terms)] = fit_terms(np.column_stack(list(terms.values())), secs)[0]
     launch, alpha, beta, gamma, delta = found
-    by_wave, by_sm = (spread.kappa, spread.sm_share) if spread.sm_share is not None else (0.0, spread.kappa)
+    by_wave, by_sm = spread.shares
     shares = np.asarray([by_wave, by_sm / resident, (1.0 - by_wave - by_sm) / resident])
     return np.asarray([launch, *(alpha * shares), *(beta * shares), gamma, delta, 0.0])
 

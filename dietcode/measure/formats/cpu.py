@@ -35,7 +35,9 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     if len(set(counts)) != len(counts):
         raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
     if "fmas_per_cycle" in body:
-        checks.real(body["fmas_per_cycle"], "fmas_per_cycle", least=min(FMAS), most=max(FMAS))
+        checks.real(body["fmas_per_cycle"], "fmas_per_cycle")
+        if body["fmas_per_cycle"] not in FMAS:
+            raise ValueError(f"fmas_per_cycle {body['fmas_per_cycle']}; allowed: {', '.join(map(str, FMAS))}")
     if "bandwidth" in body:
         _check_bandwidth(body["bandwidth"])
     return dict(body)

@@ -10,6 +10,7 @@ from reference.files import ROOT
 from reference.markdown import table
 
 _HEAD = (
+    "GPU",
     "workload",
     "shapes",
     "of the fastest other, mean and worst",
@@ -24,7 +25,7 @@ def text() -> str:
     for path in sorted((ROOT / "docs" / "evidence").glob("*/*.json")):
         facts = json.loads(path.read_text(encoding="utf-8"))
         if "num_sms" in facts and "headline" in facts["data"]:
-            rows.append(_row(facts["data"]))
+            rows.append((facts["device"], *_row(facts["data"])))
     return table(_HEAD, rows)
 
 
