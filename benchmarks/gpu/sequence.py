@@ -271,13 +271,18 @@ def pack_all(
     Parameters
     ----------
     earlier : Path, optional
-        Results of a run on the GPU, whose records say what is packed.
+        Results of a run on the GPU, or a folder of kept records, which say what is packed.
     """
     failed = []
-    known = [] if earlier is None else sorted(earlier.glob(f"*/{_RECORDS}"))
-    records = [
-        part for path in known for part in ("--records", f"examples/{path.parent.name}.yaml", str(path))
-    ]
+    records = (
+        []
+        if earlier is None
+        else [
+            part
+            for name, path in earlier_records(earlier)
+            for part in ("--records", f"examples/{name}.yaml", str(path))
+        ]
+    )
     for name in names:
         print(f"pack {name}", flush=True)
         options = ["--arch", arch, "--most", str(most), "--trials", str(trials), *records]
@@ -285,6 +290,23 @@ def pack_all(
         status = run([sys.executable, "-m", "benchmarks.gpu.pack", f"examples/{name}.yaml", *options], None)
         failed += [] if status == 0 else [f"{name} (ended with {status})"]
     return failed + leave_out(folder, limit - tree_bytes() - _SPARE_BYTES)
+
+
+def earlier_records(folder: Path) -> list[tuple[str, Path]]:
+    """Workloads and their records: of a run's results, or as `keep` puts them.
+
+    Raises
+    ------
+    SystemExit
+        There are none.
+    """
+    found = [(path.parent.name, path) for path in sorted(folder.glob(f"*/{_RECORDS}"))]
+    found += [(path.stem, path) for path in sorted(folder.glob("*.jsonl"))]
+    if not found:
+        raise SystemExit(
+            f"{folder}: no records in it; give the results of a run, or a folder of benchmarks/records"
+        )
+    return found
 
 
 def tree_bytes() -> int:
@@ -342,7 +364,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=16, help="pack: of MetaSchedule for one shape alone")
     parser.add_argument("--mib", type=float, default=_MIB, help="pack: of the tree and all packs together")
     parser.add_argument(
-        "--earlier", type=Path, help="pack: results of a run, by which is chosen what is packed"
+        "--earlier",
+        type=Path,
+        help="pack: results of a run, or kept records, by which is chosen what is packed",
     )
     parser.add_argument("--secs", type=float, default=SECS, help="run: all of its time")
     given = parser.parse_args()

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.evidence.gpu import point_key, read_device
 from benchmarks.gpu.next_round import next_candidates
 from benchmarks.gpu.pack import spec_for
+from benchmarks.gpu.sequence import earlier_records
 from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.cost_model.cuda.model import count
 from dietcode.search_space.candidate import Candidate
@@ -122,6 +123,16 @@ def test_other_workloads_of_elements_as_wide_learn_from_it(first: tuple[Spec, Pa
         other = spec_of(name)
         space = [Candidate(CudaMicroKernel(16, 64, 4, 4, 16), "hardware")]
         assert next_candidates(other, earlier, space, MOST) == space
+
+
+def test_earlier_records_are_of_a_run_or_kept(tmp_path: Path) -> None:
+    kept = dict(earlier_records(KEPT))
+    assert kept["bert-dense-fp16"] == KEPT / "bert-dense-fp16.jsonl" and len(kept) > 4
+    (tmp_path / "bert-dense").mkdir()
+    (tmp_path / "bert-dense" / "records.jsonl").write_text("")
+    assert earlier_records(tmp_path) == [("bert-dense", tmp_path / "bert-dense" / "records.jsonl")]
+    with pytest.raises(SystemExit, match="no records in it"):
+        earlier_records(tmp_path / "bert-dense")
 
 
 def test_records_of_all_kinds_may_be_given_at_once() -> None:

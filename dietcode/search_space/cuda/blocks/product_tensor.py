@@ -23,7 +23,7 @@ from dietcode.search_space.cuda.blocks.product_layout import (
     stage_elements,
 )
 from dietcode.search_space.cuda.blocks.product_tile import ProductBlock
-from dietcode.search_space.cuda.building import local, narrow, once, only_if, run, sync, wide
+from dietcode.search_space.cuda.building import both, local, narrow, once, only_if, run, sync, wide
 from dietcode.search_space.cuda.swizzled_tile import FRAGMENT_STEPS, LINES, Stages, SwizzledTile
 from dietcode.search_space.tir import i64, store
 from dietcode.target.multiprocessor import WARP
@@ -159,7 +159,10 @@ class _Operands:
         return inner, together, -(-lines // together)
 
     def _row_begins(self) -> Any:
-        """Return where the rows that a thread copies begin; those past the edge are the last one."""
+        """Return where the rows that a thread copies begin; those past the edge are the last one, not read.
+
+        If they were, all blocks would read one line as often as there are such rows, and wait for it.
+        """
         block, micro_kernel = self.block, self.block.micro_kernel
         inner, together, turns = self._turns(micro_kernel.rows, micro_kernel.k_tile, self.ways[0])
         begins = local("begins", turns, "int64")
@@ -187,7 +190,8 @@ class _Operands:
         with T.unroll(0, turns) as turn:
             line = tirx.truncdiv(block.thread, inner) + turn * together
             with only_if(None if extent % together == 0 else line < extent):
-                exists = block.is_step(step, self.depth)
+                row_exists = block.first_row + wide(line) < block.rows
+                exists = both(row_exists, block.is_step(step, self.depth))
                 send(self.rows, stage, (line, k), (source, self.begins[turn] + along, way.width), exists)
 
     def _begin_columns(self, stage: Any, first: Any) -> None:

@@ -18,7 +18,7 @@ from dietcode.search_space.cuda.banks import SPACER
 from dietcode.search_space.cuda.blocks.demands import tile_elements
 from dietcode.search_space.cuda.blocks.product_layout import Targets, distinct_gates
 from dietcode.search_space.cuda.blocks.product_tile import ProductBlock
-from dietcode.search_space.cuda.building import local, once, only_if, sync, wide
+from dietcode.search_space.cuda.building import both, local, once, only_if, sync, wide
 from dietcode.search_space.cuda.fetching import WIDTHS
 from dietcode.search_space.epilogue import widen
 from dietcode.search_space.tir import DTYPE, i64, load, store
@@ -91,7 +91,8 @@ class SimtProducts(ProductBlock):
             within = None if extent * k_tile % micro_kernel.threads == 0 else line < extent
             with only_if(within):
                 element = begins[turn] + along
-                value = self._or_zero(term.rows.tensor, element, self.is_step(step, depth))
+                exists = both(self.first_row + wide(line) < self.rows, self.is_step(step, depth))
+                value = self._or_zero(term.rows.tensor, element, exists)
                 store(self.shared, value, [k * (extent + SPACER) + line], 1)
 
     def _fetch_columns(self, term: ProductTerm, gates: list[Gates], first: Any, depth: Any) -> None:
