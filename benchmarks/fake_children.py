@@ -174,7 +174,7 @@ class FakeChildren:
         By name of the micro-kernel, as in ``12x32``.
     disturbed : mapping of int to float
         Factor on all times of a reading, by the reading's number: every call of `time` counts,
-        those of the reference kernel included, from 0.
+        those of the reference kernels included, from 0.
     interrupt_after : int, optional
         Raise KeyboardInterrupt instead of timing another micro-kernel after this many were timed.
     build_secs : float
@@ -345,4 +345,4 @@ def _copy_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, int, 
 
 
 def _is_reference(path: str) -> bool:
-    return Path(path).stem == "reference"
+    return Path(path).stem in {"reference", "reference_chain"}

@@ -19,7 +19,7 @@ from dietcode.measure.least_squares import nonnegative
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.requests import BuildRequest
 from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import FMA_LATENCY, FMAS
+from dietcode.target.fma import FMA_LATENCY, FMAS
 
 REDUCTION = 2048
 _SWEEP_WAVES = 4

@@ -27,10 +27,6 @@ _CODE_FEATURES = frozenset(
 # (feature, bytes of a vector register, number of vector registers), widest first.
 _VECTOR_UNITS = (("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("neon", 16, 32), ("", 16, 16))
 _DEFAULT_L1_BYTES, _DEFAULT_L2_BYTES = 32 << 10, 512 << 10
-FMAS = (2.0, 1.0)
-"""FMAs of vectors that cores begin in a cycle: some have two units, or join two halves into one."""
-FMA_LATENCY = 4.0
-"""Cycles from an FMA to the next one on the same accumulator."""
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,9 @@ def test_earlier_records_are_of_a_run_or_kept(tmp_path: Path) -> None:
     (tmp_path / "bert-dense").mkdir()
     (tmp_path / "bert-dense" / "records.jsonl").write_text("")
     assert earlier_records(tmp_path) == [("bert-dense", tmp_path / "bert-dense" / "records.jsonl")]
+    (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit, match="no records in it"):
-        earlier_records(tmp_path / "bert-dense")
+        earlier_records(tmp_path / "empty")
 
 
 def test_records_of_all_kinds_may_be_given_at_once() -> None:

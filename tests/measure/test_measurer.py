@@ -30,7 +30,8 @@ from dietcode.measure.formats.cpu import CPU
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.points import choose_anchors, choose_between, choose_of_kinds, full_wave, wave_points
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.target.cpu import FMAS, CpuTarget
+from dietcode.target.cpu import CpuTarget
+from dietcode.target.fma import FMAS
 
 TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 512 << 10)
 PROBLEM = reference_problem()

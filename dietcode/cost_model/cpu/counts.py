@@ -14,7 +14,7 @@ from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
-from dietcode.target.cpu import FMAS
+from dietcode.target.fma import FMAS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import AnyProblem, Problem
-from dietcode.target.cpu import FMAS, CpuTarget
+from dietcode.target.cpu import CpuTarget
+from dietcode.target.fma import FMAS
 
 
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:

@@ -54,7 +54,7 @@ from dietcode.measure.least_squares import fit_towards
 from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
-from dietcode.target.cpu import FMAS
+from dietcode.target.fma import FMAS
 
 _LAUNCH_CYCLES = 6000.0
 _TILE_CYCLES = 80.0  # begin and end of a tile

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.model import FloatArray
-from dietcode.target.cpu import FMA_LATENCY, FMAS
+from dietcode.target.fma import FMA_LATENCY, FMAS
 
 _FLOAT_BYTES = 4
 _L2_BYTES_PER_CYCLE = 32

@@ -9,7 +9,7 @@ from typing import Any
 from dietcode.measure import checks
 from dietcode.measure.formats.base import RecordFormat
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
-from dietcode.target.cpu import FMAS
+from dietcode.target.fma import FMAS
 from dietcode.workload.text import clip
 
 _MIN_SWEEP = 2  # points that a line goes through
