@@ -46,6 +46,15 @@ def gpu_figures(device: Device) -> list[Figure]:
         )
 
     others = [name for name in device.compared if name not in _SERIES]
+    of_calls = figure(
+        cpu_series.COMPLEXITY,
+        gpu_series.calls,
+        gpu_series,
+        [one["library"] for one in device.calls],
+        name="calls",
+        title="More: what a call costs the host",
+        paper="Not among its figures.",
+    )
     return [
         figure(cpu_series.COMPLEXITY, gpu_series.complexity, gpu_series),
         figure(cpu_tiles.GRIDS, gpu_tiles.waves, gpu_tiles, title="Figure 9: grids that leave SMs idle"),
@@ -66,18 +75,7 @@ def gpu_figures(device: Device) -> list[Figure]:
             )
             for name in sorted(others)
         ),
-        *(
-            figure(
-                cpu_series.COMPLEXITY,
-                gpu_series.calls,
-                gpu_series,
-                [one["library"] for one in device.calls],
-                name="calls",
-                title="More: what a call costs the host",
-                paper="Not among its figures.",
-            )
-            for _ in device.calls[:1]
-        ),
+        *([of_calls] if device.calls else []),
     ]
 
 
@@ -122,10 +120,8 @@ def render(folder: Path, output: Path, allow_synthetic: bool = False) -> Path:
         data = figure.measure(device)
         if data is not None:
             used = list(figure.uses(device))
-            facts = device.facts(used) | data.pop(
-                "made", {}
-            )  # records and comparisons, or what made the rest
-            text = json.dumps(facts | {"data": data}, indent=1)
+            made = data.pop("made", {})  # of what is neither records nor a comparison
+            text = json.dumps(device.facts(used) | made | {"data": data}, indent=1)
             (place / f"{figure.name}.json").write_text(text + "\n")
     write_pages(place, figures)
     return place

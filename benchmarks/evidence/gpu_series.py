@@ -174,7 +174,7 @@ def draw_series(axes: Any, data: Row) -> None:
         (False, "k_", "predicted, not measured in tuning"),
         (True, "kx", "fitted: an anchor"),
     ):
-        some = [i for i, row in enumerate(rows) if bool(row.get("anchor")) is is_anchor]
+        some = [i for i, row in enumerate(rows) if row["anchor"] is is_anchor]
         axis.plot(some, [rows[i]["predicted_gflops"] for i in some], mark, markersize=8, label=name)
     shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 10)).astype(int))
     axis.set_xticks(shown, [label(rows[i]["shape_vars"]) for i in shown], fontsize=7, rotation=30)
@@ -189,7 +189,7 @@ def table_series(data: Row) -> list[list[str]]:
     lines = [["shape", "DietCode, GFLOP/s", "predicted", "micro-kernel", *titles]]
     for row in data["instances"]:
         rates = [row["others"].get(name) for name in data["others"]]
-        predicted = f"{row['predicted_gflops']:.0f}" + " (fitted: an anchor)" * bool(row.get("anchor"))
+        predicted = f"{row['predicted_gflops']:.0f}" + " (fitted: an anchor)" * row["anchor"]
         first = [label(row["shape_vars"]), f"{row['measured_gflops']:.0f}", predicted]
         told = ["not measured" if rate is None else f"{rate:.0f}" for rate in rates]
         lines.append([*first, row["micro_kernel"], *told])
@@ -218,14 +218,9 @@ def ours_series(data: Row) -> str:
     """Mean and worst, against what, at how many shapes; and the gap of predictions."""
     found, count, parts = data["headline"], len(data["instances"]), []
     if found["mean_ratio"] is not None:
-        against = ", ".join(
-            title_of(name, data) + (f" ({timed} of {count})" if timed < count else "")
-            for name, timed in found["against"].items()
-            if timed
-        )
         parts.append(
-            f"{found['mean_ratio']:.2f} × of the fastest of {against} at each shape (geometric mean over "
-            f"{count} {'shape' if count == 1 else 'shapes'}; worst {found['worst_ratio']:.2f} ×)"
+            f"{found['mean_ratio']:.2f} × of the fastest of {against(data)} at each shape (geometric mean "
+            f"over {count} {'shape' if count == 1 else 'shapes'}; worst {found['worst_ratio']:.2f} ×)"
         )
     if data["complete"] is False:
         parts.append("time was up before everything was compared")
@@ -235,6 +230,15 @@ def ours_series(data: Row) -> str:
             f"{found['mean_gap']:.1%} off on average, {found['worst_gap']:.0%} at worst"
         )
     return "; ".join(parts) + "."
+
+
+def against(data: Row) -> str:
+    """What was timed beside ours, and at how many of the shapes, where not at all of them."""
+    count = len(data["instances"])
+    timed = {name: own for name, own in data["headline"]["against"].items() if own}
+    return ", ".join(
+        title_of(name, data) + (f" ({own} of {count})" if own < count else "") for name, own in timed.items()
+    )
 
 
 def _rates(row: Row) -> list[float]:

@@ -274,15 +274,9 @@ def pack_all(
         Results of a run on the GPU, or a folder of kept records, which say what is packed.
     """
     failed = []
-    records = (
-        []
-        if earlier is None
-        else [
-            part
-            for name, path in earlier_records(earlier)
-            for part in ("--records", f"examples/{name}.yaml", str(path))
-        ]
-    )
+    records: list[str] = []
+    for known, path in [] if earlier is None else earlier_records(earlier):
+        records += ["--records", f"examples/{known}.yaml", str(path)]
     for name in names:
         print(f"pack {name}", flush=True)
         options = ["--arch", arch, "--most", str(most), "--trials", str(trials), *records]

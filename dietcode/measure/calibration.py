@@ -1,8 +1,9 @@
 """What is measured once for a device: κ of f_spatial, FMAs a cycle, and the reference kernel's reading.
 
 The sweep runs a kernel with one row of 1…4P tiles, so that only the number of tiles changes (the paper's
-Figure 13, on cores instead of SMs). How many FMAs a core begins in a cycle follows from a step of its tiles
-beside one of a tile that has a single accumulator, which takes the latency of an FMA whatever the core has.
+Figure 13, on cores instead of SMs). How many FMAs a core begins in a cycle follows from a step of its tiles,
+many of which use each panel, beside one of a tile that has a single accumulator, which takes the latency of
+an FMA whatever the core has.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BUSY = 1.1  # a usual reading over the fastest of a sweep: something else ran b
 _SLOWER = 1.25  # than at the earlier calibration: something else may run
 _MAX_RESTS = 8
 _REST_SECS = 0.5
-_CHAIN_TILES = 64  # rows of tiles of one accumulator
+_MANY_TILES = 64  # rows of tiles that use the same panel
 _MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 
 
@@ -71,9 +72,14 @@ class ReferenceKernel:
         return {"m": rows, "n": columns, "k": _READ_REDUCTION}
 
     @property
+    def many(self) -> dict[str, int]:
+        """The extents at which a step is read: a column of tiles a core, so that panels cost little."""
+        return {"m": _MANY_TILES * self.rows, "n": self.num_cores * self.columns, "k": REDUCTION}
+
+    @property
     def chain(self) -> dict[str, int]:
-        """The extents at which the micro-kernel of one accumulator is read: a column of tiles a core."""
-        return {"m": _CHAIN_TILES, "n": self.num_cores * self.lanes, "k": REDUCTION}
+        """The same of the micro-kernel of one accumulator."""
+        return {"m": _MANY_TILES, "n": self.num_cores * self.lanes, "k": REDUCTION}
 
     def point(self, num_tiles: int) -> dict[str, int]:
         """Return the extents of one row of so many tiles."""
@@ -126,7 +132,13 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         if is_plausible(kappa, kernel.num_cores) or time.monotonic() > begun + _MOST_SECS:
             break
         time.sleep(_REST_SECS)
-    chains = [measurer.time_problem(reference_problem(), chain, [kernel.chain]) for _ in range(_NUM_SWEEPS)]
+    pairs = [
+        [
+            measurer.time_problem(reference_problem(), *one)[0]
+            for one in ((path, [kernel.many]), (chain, [kernel.chain]))
+        ]
+        for _ in range(_NUM_SWEEPS)
+    ]
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
     usual = measurer.usual_reference_secs  # of readings before the sweep, which may all be of a slow moment
     measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
@@ -134,27 +146,22 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
         "kappa": kappa,
         "num_tiles": list(counts),
         "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
-        "fmas_per_cycle": fmas_of(kernel, dict(zip(counts, secs, strict=True)), float(np.min(chains))),
+        "fmas_per_cycle": fmas_of(kernel, *(float(value) for value in np.min(pairs, axis=0))),
         "reference_secs": measurer.base_secs,
         "reference_extents": kernel.reading,
     }
 
 
-def fmas_of(kernel: ReferenceKernel, secs: Mapping[int, float], chain_secs: float) -> float:
+def fmas_of(kernel: ReferenceKernel, many_secs: float, chain_secs: float) -> float:
     """Return how many FMAs of vectors a core begins in a cycle: of `FMAS` the one that is nearest.
 
     Parameters
     ----------
-    secs : mapping of int to float
-        Of the sweep, by its number of tiles.
-    chain_secs : float
-        Of the micro-kernel of one accumulator at `ReferenceKernel.chain`.
+    many_secs, chain_secs : float
+        At `ReferenceKernel.many` and `ReferenceKernel.chain`, of as many tiles and steps.
     """
-    waves = (2, _SWEEP_WAVES)
-    few, many = (secs[number * kernel.num_cores] for number in waves)
-    of_step = (many - few) / (waves[1] - waves[0]) / REDUCTION  # without the launch
-    of_latency = chain_secs / _CHAIN_TILES / REDUCTION
-    found = kernel.rows * kernel.columns / kernel.lanes * of_latency / (FMA_LATENCY * max(of_step, 1e-30))
+    accumulators = kernel.rows * kernel.columns / kernel.lanes
+    found = accumulators * chain_secs / (FMA_LATENCY * many_secs)
     return min(FMAS, key=lambda fmas: abs(np.log(fmas / found)))
 
 
@@ -193,13 +200,13 @@ def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[st
             measurer.read_reference()
         now = min(now, measurer.usual_reference_secs)
     measurer.base_secs = now
-    return {
+    kept = {"fmas_per_cycle": earlier["fmas_per_cycle"]} if "fmas_per_cycle" in earlier else {}
+    return kept | {
         "kappa": float(earlier["kappa"]),
         "num_tiles": list(earlier["num_tiles"]),
         "tile_gflops": [gflops * then / now for gflops in earlier["tile_gflops"]],
         "reference_secs": now,
         "reference_extents": kernel.reading,
-        **{name: earlier[name] for name in ("fmas_per_cycle",) if name in earlier},
     }
 
 

@@ -20,7 +20,6 @@ from dietcode.errors import TuningError
 from dietcode.measure import calibration as calibration_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.calibration import (
-    REDUCTION,
     attach_reference,
     fit_kappa,
     fmas_of,
@@ -198,16 +197,15 @@ def test_the_fmas_of_a_cycle_follow_from_a_tile_of_one_accumulator(
     _, measuring = make()
     kernel = measuring.reference
     step = kernel.rows * kernel.columns / kernel.lanes / fmas * 1e-9
-    tiles = range(1, 4 * kernel.num_cores + 1)
-    sweep = {number: 3e-6 + number / kernel.num_cores * REDUCTION * step for number in tiles}
+    many = kernel.many["m"] / kernel.rows * kernel.many["k"] * step
     chain = noise * kernel.chain["m"] * kernel.chain["k"] * 4e-9
-    assert fmas_of(kernel, sweep, chain) == fmas
+    assert fmas_of(kernel, many, chain) == fmas
 
 
 def test_the_fmas_of_a_cycle_are_kept_with_a_calibration(make: Any) -> None:
     _, measuring = make()
     facts = measuring.calibrate()
-    assert facts["fmas_per_cycle"] in FMAS
+    assert facts["fmas_per_cycle"] == FMAS[0]  # of the fake's cores
     _, resumed = make()
     assert resumed.recalibrate(facts | {"fmas_per_cycle": 1.0})["fmas_per_cycle"] == 1.0
     _, resumed = make()
@@ -266,7 +264,7 @@ def test_a_sweep_whose_cores_did_not_run_side_by_side_is_read_again(make: Any) -
     _, measuring = make()
     measuring.measurer.children = fake
     assert measuring.calibrate()["kappa"] == pytest.approx(1.0, abs=1e-2)
-    assert fake.num_calls["time"] == 7 + 2 * 7 + 7  # and seven of one accumulator
+    assert fake.num_calls["time"] == 7 + 2 * 7 + 2 * 7  # and seven pairs of readings for FMAs
 
 
 def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
@@ -277,7 +275,7 @@ def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
     fake, clock = measuring.children, itertools.count()
     monkeypatch.setattr(calibration_module.time, "monotonic", lambda: float(next(clock)))
     assert measuring.calibrate()["kappa"] == pytest.approx(0.1, abs=1e-2)
-    assert fake.num_calls["time"] == 7 + 6 * 7 + 7
+    assert fake.num_calls["time"] == 7 + 6 * 7 + 2 * 7
 
 
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:

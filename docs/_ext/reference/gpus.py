@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.evidence.gpu_series import title_of
+from benchmarks.evidence.gpu_series import against
 from reference.files import ROOT
 from reference.markdown import table
 
@@ -31,14 +31,9 @@ def text() -> str:
 
 def _row(data: dict[str, Any]) -> tuple[str, ...]:
     found, count = data["headline"], len(data["instances"])
-    against = ", ".join(
-        title_of(name, data) + (f" ({timed})" if timed < count else "")
-        for name, timed in found["against"].items()
-        if timed
-    )
     ratio = gap = "not measured"
     if found["mean_ratio"] is not None:
         ratio = f"{found['mean_ratio']:.2f} ×, {found['worst_ratio']:.2f} ×"
     if found["num_held_out"]:
         gap = f"{found['mean_gap']:.1%}, {found['worst_gap']:.0%} at {found['num_held_out']}"
-    return data["workload"], str(count), ratio, against, gap
+    return data["workload"], str(count), ratio, against(data), gap
