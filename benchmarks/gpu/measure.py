@@ -58,11 +58,16 @@ def sweep(
     kernel = MicroKernel(driver, pack, candidate)
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     found: dict[str, Any] = {"micro_kernel": candidate["name"], "num_blocks": [], "secs": []}
-    found["wave_blocks"] = kernel.wave_blocks(num_sms)
-    block, swept = kernel.candidate["block"], kernel.candidate["grids"]["sweep"]
-    num_blocks = [math.prod(call["grids"][call["functions"].index(block)]) for call in swept]
-    within = [i for i, count in enumerate(num_blocks) if count <= _SWEPT_WAVES * found["wave_blocks"]]
-    for number in within[:: max(1, len(within) // _MAX_SWEEP)] or range(len(swept)):
+    swept = kernel.candidate["grids"]["sweep"]
+    block = kernel.block_of(swept[-1])
+    found["wave_blocks"] = kernel.wave_blocks(num_sms, block)
+    num_blocks = {  # of one function: another alignment class has other waves
+        number: math.prod(call["grids"][call["functions"].index(block)])
+        for number, call in enumerate(swept)
+        if block in call["functions"]
+    }
+    within = [i for i, count in num_blocks.items() if count <= _SWEPT_WAVES * found["wave_blocks"]]
+    for number in within[:: max(1, len(within) // _MAX_SWEEP)] or num_blocks:
         begin()
         tensors = Tensors(torch, pack, pack.facts["sweep"][number])
         call = kernel.bind(torch, tensors, "sweep")
@@ -164,7 +169,8 @@ def measure_one(
         line |= {"points": points, "secs": secs, "facts": kernel.facts, "max_error": worst, "error": None}
         line |= {"pruned": True} if len(points) < len(all_points) else {}
         num_sms = torch.cuda.get_device_properties(0).multi_processor_count
-        return line | {"wave_blocks": kernel.wave_blocks(num_sms)}  # as the driver has it, to be compared
+        # As the driver has it, to be compared; of what serves all extents.
+        return line | {"wave_blocks": kernel.wave_blocks(num_sms, kernel.candidate["blocks"][-1])}
     except (GpuError, RuntimeError) as error:
         return line | _FAILED | {"error": " ".join(str(error).split())[:300]}
 

@@ -45,7 +45,7 @@ from dietcode.workload.operators import OPERATORS as WORKLOAD_OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
-FORMAT = "dietcode-gpu-pack/9"
+FORMAT = "dietcode-gpu-pack/10"
 COUNTS = "counts.npz"
 COUNTED = ("padded_flops", "blocks", "num_steps", "elements", "vectors", "num_bytes")
 """What the cost model counts, [num_micro_kernels, num_instances], beside the FLOPs of the instances."""
@@ -173,7 +173,6 @@ def candidate_facts(
             }
             for f in functions
         ],
-        "block": symbols.index(tile.symbol),
         "multiples": [one.multiple for one in classes_of(problem, tile)[:-1]],
         "blocks": [symbols.index(one.symbol(tile)) for one in classes_of(problem, tile)],
         "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},

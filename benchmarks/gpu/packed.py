@@ -14,7 +14,7 @@ from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 from lines import read_facts
 
-FORMAT = "dietcode-gpu-pack/9"
+FORMAT = "dietcode-gpu-pack/10"
 _LAUNCHED = ("symbol", "shared_bytes", "overlaps", "cluster", "persistent")  # what `Module.function` is told
 _LOCAL = "compiled-here"
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -216,9 +216,12 @@ class MicroKernel:
             **{name: candidate[name] for name in ("shared_bytes", "code_bytes")},
         }
 
-    def wave_blocks(self, num_sms: int) -> int:
-        """Blocks of the block function that the GPU runs at a time."""
-        block = self.candidate["block"]
+    def block_of(self, call: Mapping[str, Any]) -> int:
+        """Number of the block function, of one alignment class, that a packed call launches."""
+        return next(number for number in self.candidate["blocks"] if number in call["functions"])
+
+    def wave_blocks(self, num_sms: int, block: int) -> int:
+        """Blocks of a block function, by its number, that the GPU runs at a time."""
         threads = self.candidate["functions"][block]["threads"]
         return num_sms * self._functions[block].resident_blocks(threads)
 
