@@ -172,16 +172,14 @@ def metaschedule(name: str, folder: Path, rows: Sequence[Row], arguments: argpar
 
 
 def summary(rows: Sequence[Row], split: tuple[str, int] | None) -> Row:
-    """Ratios above 1 where the library is faster, fractions of the roofline, prediction gap, error."""
+    """Ratios above 1 where the library is faster, fractions of the roofline, error."""
     num_rows, rows = len(rows), calm(rows, "the summary")
-    gaps = [abs(row["measured_gflops"] / row["predicted_gflops"] - 1) for row in rows]
     peaks, reads = ([row[key] for row in rows] for key in ("peak_gflops", "read_gbytes_per_sec"))
     result = {
         "ratio": over(rows, ratio),
         "ratio_to_eager": over(rows, ratio_to_eager),
         "of_roof": over(rows, lambda row: float(row["of_roof"])),
         "num_disturbed": num_rows - len(rows),
-        "prediction_gap_mean": float(np.mean(gaps)),
         "max_rel_error": max(row["max_rel_error"] for row in rows),
         "peak_gflops": [min(peaks), float(np.median(peaks)), max(peaks)],
         "read_gbytes_per_sec": [min(reads), float(np.median(reads)), max(reads)],

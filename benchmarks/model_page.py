@@ -35,6 +35,7 @@ _PAPER_BERT = {"Nimble": 307.0, "MXNet": 455.8, "PyTorch": 479.5, "TensorFlow": 
 _PAPER_OVERHEAD = (19.38, 24.32, 21.06, 3.26)  # Table 4, of its Intel CPU: milliseconds
 _LSTM = {"model-lstm-full": "one layer", "model-lstm-two": "two layers"}
 _BERT, _LENGTH = "model-bert-full", 128
+_MOST_APART = 1.25  # of calls alone and in turns, where the machine kept its speed
 DEVICE = "amd-epyc-family-25-model-17-2-cores"  # whose table docs/models.md has
 PAGE = ROOT / "docs" / "models.md"
 Row = dict[str, Any]
@@ -64,7 +65,7 @@ def with_summary(text: str) -> str:
     for name, found in _records(RESULTS / DEVICE).items():
         rows = found["rows"]
         ratios = ["disturbed" if row["disturbed"] else f"{row['ratio']:.2f}" for row in rows]
-        mean, worst = f"{found['geometric_mean']:.2f}", f"{found['worst']:.2f}"
+        mean, worst = f"{found['geometric_mean']:.2f}{_of_how_many(rows)}", f"{found['worst']:.2f}"
         sizes = ", ".join(map(_size, rows))
         lines.append([name.removeprefix("model-"), sizes, ", ".join(ratios), f"{mean} / {worst}"])
     head = ["model", "sizes", "times the best other", "mean / worst"]
@@ -148,9 +149,16 @@ def _of_model(name: str, found: Row) -> str:
         rows.append([_size(row), _short(row["secs"]["dietcode"] * 1e3), *times, f"{row['ratio']:.2f}", first])
     head = ["size", "ours ms", *(f"{_PEERS[peer]} ms" for peer in peers), "best other ×", "first call ×"]
     told = f"""`{name}.json`, commit {found["commit"]}, {found["date"]}: {found["geometric_mean"]:.2f} × the
-        speed of the fastest other in geometric mean, {found["worst"]:.2f} at worst.{to_be_known(found)}"""
+        speed of the fastest other in geometric mean{_of_how_many(found["rows"])}, {found["worst"]:.2f} at
+        worst.{to_be_known(found)}"""
     left_out = wrapped("Left out: " + "; ".join(missing) + ".") if missing else ""
     return "\n".join([f"### {name.removeprefix('model-')}\n", wrapped(told), table(head, rows), left_out])
+
+
+def _of_how_many(rows: list[Row]) -> str:
+    """Over how many of the sizes a mean is, where something disturbed some."""
+    calm = sum(not row["disturbed"] for row in rows)
+    return f" ({calm} of {len(rows)})" if calm < len(rows) else ""
 
 
 def _calm(found: Row, batch: int) -> list[Row]:
@@ -194,6 +202,12 @@ def _beside_bert(records: dict[str, Row]) -> Iterable[str]:
         yield table(["batch × length", "paper, Intel", "here"], rows)
 
 
+def _agree(row: Row) -> bool:
+    """Whether the readings of a row are of one speed of the machine."""
+    own, alone = row["secs"]["dietcode"], row["alone_secs"]
+    return max(own, alone) <= _MOST_APART * min(own, alone) and row["kernel_secs"] <= alone
+
+
 def _overhead(records: dict[str, Row]) -> Iterable[str]:
     rows: list[Sequence[str]] = []
     for name, found in records.items():
@@ -203,10 +217,12 @@ def _overhead(records: dict[str, Row]) -> Iterable[str]:
             static = row["secs"].get("dietcode-static")
             times = (row["secs"]["dietcode"], row["alone_secs"], row["kernel_secs"], row["host_secs"])
             told = [f"{1e3 * one:.3g}" for one in times]
-            share = row["host_secs"] / (row["host_secs"] + row["kernel_secs"])
+            share = f"{row['host_secs'] / (row['host_secs'] + row['kernel_secs']):.1%}"
+            if not _agree(row):
+                share = "does not add up"
             of_static = "" if static is None else f"{1e3 * static:.3g}"
             ratio = "" if static is None else f"{static / row['secs']['dietcode']:.2f}"
-            rows.append([name.removeprefix("model-"), _size(row), of_static, *told, f"{share:.1%}", ratio])
+            rows.append([name.removeprefix("model-"), _size(row), of_static, *told, share, ratio])
     if rows:
         static, own, kernels, others = _PAPER_OVERHEAD
         yield "## Table 4: what dynamism costs\n"
@@ -215,7 +231,8 @@ def _overhead(records: dict[str, Row]) -> Iterable[str]:
             {own} as Nimble's, of which kernels {kernels} and the rest {others}, {others / own:.0%}. Here the
             static build is a bundle that was compiled for one size alone; kernels and host are of calls
             that are timed step by step, alone; the host's are views, positions, concatenations and what else
-            NumPy computes."""
+            NumPy computes. A row does not add up where the machine's speed changed meanwhile: calls alone
+            and in turns differ by more than a quarter, or kernels take longer than their calls."""
         )
         head = [
             "model",

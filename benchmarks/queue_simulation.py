@@ -257,7 +257,7 @@ def read_inputs(results: Path = RESULTS) -> Inputs:
     runs = sorted(folder.glob("cpu-*.json"))
     if not runs:
         raise SystemExit(f"{folder}/cpu-*.json: missing; run python -m benchmarks.cpu")
-    watch, look = (_alone(claims[task]) for task in ("watch", "look"))
+    watch, look = (_loaded(claims[task]) for task in ("watch", "look"))
     slope, level = np.polyfit(list(watch), list(watch.values()), 1)
     return Inputs(
         durations=tuple(json.loads(path.read_text())["tuning"]["secs"] for path in runs),
@@ -278,10 +278,18 @@ def read_inputs(results: Path = RESULTS) -> Inputs:
     )
 
 
-def _alone(measured: dict[str, Any]) -> dict[int, float]:
-    """Processor seconds of the database with one client, by the number of jobs that run."""
+def _loaded(measured: dict[str, Any]) -> dict[int, float]:
+    """Processor seconds of the database with many clients at once, by the number of jobs that run.
+
+    Many were measured with as many jobs as clients alone; what they take more there is taken to be the same
+    factor with other numbers of jobs.
+    """
+    together = measured["together"]
+    factor = together["database_ms"] / measured[f"alone, {together['clients']} running"]["database_ms"]
     found = {
-        int(key.split()[1]): each["database_ms"] / 1e3 for key, each in measured.items() if key != "together"
+        int(key.split()[1]): factor * each["database_ms"] / 1e3
+        for key, each in measured.items()
+        if key != "together"
     }
     return dict(sorted(found.items()))
 

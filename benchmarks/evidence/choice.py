@@ -138,9 +138,10 @@ def ours_votes(data: Row) -> str:
         if singles and found["num_free_choice"] > 1:
             best = max(singles, key=lambda i: points[i]["gflops_geomean"])
             single = points[best]["gflops_geomean"]
+            last = points[-1]["num_kernels"]
             free += (
-                f", {points[-1]['gflops_geomean'] / single:.2f} × as fast as with the best single one "
-                f"(measured, one library of each{_over_shapes(found, best)})"
+                f", the {last} of the last row {points[-1]['gflops_geomean'] / single:.2f} × as fast as the "
+                f"best single one (measured, one library of each{_over_shapes(found, best)})"
             )
         parts.append(free)
     known = {point["num_votes"] for found in data["workloads"] for point in found["points"]}

@@ -15,6 +15,10 @@ from dietcode.search_space.problem import extents_of
 _NUM_POINTS = 8
 _UNNAMED = "not known"
 _ALONE = "metaschedule-alone"  # as benchmarks/gpu/compare.py has it
+_WHOSE_MODEL = (
+    "the cost model is that of the checkout that wrote this page, which may be later than the commit of the "
+    "measurements, by whose cost model the libraries in the comparisons below were chosen"
+)
 
 
 def votes(device: Device, names: list[str]) -> Row | None:
@@ -24,6 +28,10 @@ def votes(device: Device, names: list[str]) -> Row | None:
         measured = device.workloads[name]
         curve = [point.to_json() for point in measured.choice.selection.curve]
         free = np.unique(measured.fitted.throughput.argmax(axis=1))
+        kept, points = sorted(measured.choice.selection.chosen), frontier(curve, _NUM_POINTS)
+        if all(sorted(point["chosen"]) != kept for point in points):
+            points += [point for point in curve if sorted(point["chosen"]) == kept][:1]
+            points.sort(key=lambda point: (point["num_bytes"], point["loss_mean"]))
         found.append(
             {
                 "workload": name,
@@ -32,7 +40,8 @@ def votes(device: Device, names: list[str]) -> Row | None:
                 "free_choice_bytes": int(measured.fitted.sizes[free].sum()),
                 "points": [
                     {key: point[key] for key in ("num_kernels", "num_votes", "loss_mean", "num_bytes")}
-                    for point in frontier(curve, _NUM_POINTS)
+                    | {"kept": sorted(point["chosen"]) == kept}
+                    for point in points
                 ],
             }
         )
@@ -55,13 +64,15 @@ def draw_votes(axes: Any, data: Row) -> None:
 
 def table_votes(data: Row) -> list[list[str]]:
     """A row a point."""
-    lines = [["workload", "kernels", "votes", "predicted loss", "machine code"]]
+    lines = [["workload", "kernels", "votes", "predicted loss", "machine code", "kept"]]
     for found in data["workloads"]:
         for point in found["points"]:
             by = "greedy" if point["num_votes"] is None else str(point["num_votes"])
             size = f"{point['num_bytes'] / 1024:.1f} KiB"
             loss = f"{point['loss_mean']:.2%}"
-            lines.append([found["workload"], str(point["num_kernels"]), by, loss, size])
+            lines.append(
+                [found["workload"], str(point["num_kernels"]), by, loss, size, "yes" if point["kept"] else ""]
+            )
     return lines
 
 
@@ -74,7 +85,8 @@ def ours_votes(data: Row) -> str:
         if single is not None and found["num_free_choice"] > 1:
             text += f", {1 / (1 - single):.2f} × slower with the best single one (predicted)"
         parts.append(text)
-    return "; ".join(parts) + ". Losses are those of today's cost model, from calls that were measured."
+    kept = "Kept is the smallest within what the workload's objective allows as mean and as worst loss"
+    return f"{'; '.join(parts)}. {kept}. Losses are predicted; {_WHOSE_MODEL}."
 
 
 def complexity(device: Device, names: list[str]) -> Row | None:
@@ -87,6 +99,7 @@ def complexity(device: Device, names: list[str]) -> Row | None:
             {
                 "workload": name,
                 "num_instances": len(measured.instances),
+                "is_sampled": not measured.instances.exhaustive,
                 "num_measured": len(measured.records.measurements),
                 "num_usable": len(measured.fitted.models),
                 "num_kept": len(chosen),
@@ -119,9 +132,13 @@ def table_complexity(data: Row) -> list[list[str]]:
     lines[0].append("machine code kept")
     for row in data["workloads"]:
         secs = _UNNAMED if row["wall_secs"] is None else f"{row['wall_secs']:.0f} s"
-        numbers = [str(row[key]) for key in ("num_instances", "num_measured", "num_usable", "num_kept")]
+        numbers = [_shapes(row), *(str(row[key]) for key in ("num_measured", "num_usable", "num_kept"))]
         lines.append([row["workload"], *numbers, secs, f"{row['kept_bytes'] / 1024:.1f} KiB"])
     return lines
+
+
+def _shapes(row: Row) -> str:
+    return f"{row['num_instances']}{' sampled' * row['is_sampled']}"
 
 
 def ours_complexity(data: Row) -> str:
@@ -129,9 +146,11 @@ def ours_complexity(data: Row) -> str:
     parts = []
     for row in data["workloads"]:
         secs = "" if row["wall_secs"] is None else f", {row['wall_secs']:.0f} s of measuring"
-        parts.append(f"{row['workload']}: {row['num_kept']} kernels for {row['num_instances']} shapes{secs}")
+        parts.append(f"{row['workload']}: {row['num_kept']} kernels for {_shapes(row)} shapes{secs}")
     told = (
-        "Kept are those that today's cost model chooses. No shape had a tuning run of its own on this device."
+        f"What is kept is chosen by prediction; {_WHOSE_MODEL}. Usable are those that were timed at all "
+        "points and spill no registers. Time of tuning was not measured, and no shape had a tuning run of "
+        "its own on this device."
     )
     return "; ".join(parts) + f". {told}"
 
@@ -207,6 +226,7 @@ def headline(row: Row) -> Row:
     return {
         "mean_ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
         "worst_ratio": min(ratios, default=None),
+        "num_slower": sum(ratio < 1 for ratio in ratios),
         "against": {n: sum(bool(one["others"].get(n)) for one in rows) for n in row["others"]},
         "num_held_out": len(gaps),
         "mean_gap": float(np.mean(gaps)) if gaps else None,
@@ -220,7 +240,8 @@ def ours_series(data: Row) -> str:
     if found["mean_ratio"] is not None:
         parts.append(
             f"{found['mean_ratio']:.2f} × of the fastest of {against(data)} at each shape (geometric mean "
-            f"over {count} {'shape' if count == 1 else 'shapes'}; worst {found['worst_ratio']:.2f} ×)"
+            f"over {count} {'shape' if count == 1 else 'shapes'}; worst {found['worst_ratio']:.2f} ×; slower "
+            f"at {found['num_slower']})"
         )
     if data["complete"] is False:
         parts.append("time was up before everything was compared")

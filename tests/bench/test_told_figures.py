@@ -123,9 +123,74 @@ def test_the_readme_tells_what_several_micro_kernels_earn() -> None:
     text, by_prediction = told("README.md"), [one["over_single_predicted"] for one in found]
     said = f"timed in turns with it they are {', '.join(others)} and {last} × ({', '.join(names[:-1])} and"
     assert said in text
-    most, least = max(one["most"] for one in found), min(one["least"] for one in found)
-    assert f"and still read {least:.2f} to {most:.2f} × apart" in text
+    same = found[:2]  # at most of whose shapes the library runs the best single one
+    most, least = max(one["most"] for one in same), min(one["least"] for one in same)
+    assert f"both read {least:.2f} to {most:.2f} × of each other" in text
+    qk, pv = found[2:]
+    late = [
+        row["gflops"]["library"] / row["gflops"][pv["best_single"]]
+        for row in pv["instances"]
+        if row["shape_vars"]["T"] >= 111 and not row["disturbed"]
+    ]
+    assert (
+        f"the library of bert-bmm-qk has {qk['least']:.2f} × of it at T = {qk['least_at']['T']}, that of "
+        f"bert-bmm-pv {min(late):.2f} to {max(late):.2f} × from T = 111 on"
+    ) in text
+    for one in (qk, pv):
+        chosen = {row["micro_kernel"] for row in record(EPYC, f"cpu-{one['workload']}")["instances"]}
+        assert one["best_single"] not in chosen
     assert f"by prediction {min(by_prediction):.3f} to {max(by_prediction):.3f} ×" in text
+
+
+def test_the_readme_tells_what_several_micro_kernels_earn_at_few_rows() -> None:
+    text, evidence = told("README.md"), DOCS / "evidence" / EPYC
+    dense = json.loads((evidence / "figure-12.json").read_text())["data"]["workloads"][0]
+    [rates] = [row["gflops"] for row in dense["instances"] if row["shape_vars"] == {"T": 1}]
+    single = [i for i, point in enumerate(dense["points"]) if point["num_kernels"] == 1]
+    best = max(single, key=lambda i: dense["points"][i]["gflops_geomean"])
+    assert f"the single one of bert-dense has {rates[best] / rates[-1]:.2f} × of their throughput" in text
+    figure = told(f"docs/evidence/{EPYC}/models.md")
+    rows = re.findall(
+        r"\| (?:projection|expand|contract) \| [15] \| \| 1\.00 \|[^|]*\|[^|]*\| ([\d.]+) \|", figure
+    )
+    ratios = sorted(map(float, rows))
+    assert len(ratios) == 6 and f"take {ratios[0]} to {ratios[-1]} times as long" in text
+
+
+def test_the_readme_tells_speeds_of_the_h100() -> None:
+    text, evidence = told("README.md"), DOCS / "evidence" / "nvidia-h100-80gb-hbm3"
+
+    def data(name: str) -> Row:
+        found: Row = json.loads((evidence / f"{name}.json").read_text())["data"]
+        return found
+
+    half, single = data("series-bert-dense-fp16"), data("figure-15-18")
+    products, convolution = data("series-bert-bmm-qk-fp16"), data("series-resnet50-conv3x3-nhwc-fp16")
+    blocks = [data("series-swiglu-fp16"), data("series-attention-12x64-fp16")]
+    slower = [
+        f"{one['headline']['num_slower']} of {len(one['instances'])}" for one in (half, single, products)
+    ]
+    assert (
+        f"at {slower[0]} T of the first, {slower[1]} of the second and {slower[2]} of batched products"
+        in text
+    )
+    of_batches = f"{convolution['headline']['num_slower']} of {len(convolution['instances'])} batches"
+    assert f"at {of_batches} of the convolution, and at every shape of blocks" in text
+    assert all(one["headline"]["num_slower"] == len(one["instances"]) for one in blocks)
+    ratios = {
+        row["shape_vars"]["T"]: row["measured_gflops"] / max(filter(None, row["others"].values()))
+        for row in products["instances"]
+    }
+    high = [ratio for length, ratio in ratios.items() if 67 <= length <= 95]
+    rest = [ratio for length, ratio in ratios.items() if not 67 <= length <= 95]
+    assert len(high) == 8 and len(rest) == 24
+    assert (
+        f"({geomean(high):.2f} × over the eight that were timed, {geomean(rest):.2f} × over the other 24)"
+        in text
+    )
+    means = [one["headline"]["mean_ratio"] for one in (half, single, products, convolution, *blocks)]
+    for mean in means:
+        assert f"{mean:.2f} ×" in text
 
 
 def test_the_readme_tells_where_calls_in_turns_are_slower_than_pytorchs() -> None:

@@ -13,7 +13,7 @@ _HEAD = (
     "GPU",
     "workload",
     "shapes",
-    "of the fastest other, mean and worst",
+    "of the fastest other: mean, worst, slower at",
     "others",
     "predictions off, mean and worst",
 )
@@ -33,7 +33,7 @@ def _row(data: dict[str, Any]) -> tuple[str, ...]:
     found, count = data["headline"], len(data["instances"])
     ratio = gap = "not measured"
     if found["mean_ratio"] is not None:
-        ratio = f"{found['mean_ratio']:.2f} ×, {found['worst_ratio']:.2f} ×"
+        ratio = f"{found['mean_ratio']:.2f} ×, {found['worst_ratio']:.2f} ×, {found['num_slower']}"
     if found["num_held_out"]:
         gap = f"{found['mean_gap']:.1%}, {found['worst_gap']:.0%} at {found['num_held_out']}"
     return data["workload"], str(count), ratio, against(data), gap
