@@ -5,7 +5,9 @@
 
 `read` builds micro-kernels by name (``14x32-partition``) and reads each at the waves that tuning measures and
 at instances drawn evenly over the logarithm of the work, pass after pass until the seconds are over; of each
-point the fastest reading counts, since disturbances only ever add time. It writes
+point the fastest reading counts, since disturbances only ever add time: that of a machine which others share
+is found so, too. How far the fastest of every second pass is from that of the others says whether there were
+passes enough; calls of many milliseconds are never fast on such a machine. It writes
 ``benchmarks/results/<device>/readings-<workload>.json``. `report` fits today's cost model on the waves and
 says how far it is off at the held-out instances, and what the choice that follows from it loses there beside
 the fastest of these micro-kernels; it measures nothing.
@@ -27,6 +29,7 @@ from benchmarks.facts import RESULTS, ROOT, result_path, write
 from benchmarks.held_out import draw
 from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.cpu.measuring import MeasuringCpu
+from dietcode.measure.calibration import calibrate
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.points import choose_anchors, wave_points
@@ -43,6 +46,7 @@ from dietcode.workload.parse import load_spec
 
 _NUM_HELD_OUT = 24
 _MIN_SECS, _REPEATS, _TIMEOUT_SECS = 1e-3, 3, 120.0
+_CALIBRATION_SECS = 20.0
 _AXES = ("gather", "direct", "window")
 Row = dict[str, Any]
 
@@ -94,7 +98,7 @@ def read(path: Path, kernels: list[MicroKernel], secs: float) -> Row:
             waves = wave_points(partial(measuring.full_wave, kernel, None), anchors)
             found.append({"kernel": kernel.to_json(), "points": [*waves, *others], "num_waves": len(waves)})
         began, passes = time.monotonic(), 0
-        while not passes or time.monotonic() - began < secs:
+        while passes < 2 or time.monotonic() - began < secs:
             for one, library in zip(found, built, strict=True):
                 values = ((0,) * len(spec.variables),) * len(one["points"])
                 request = TimeRequest(
@@ -104,10 +108,13 @@ def read(path: Path, kernels: list[MicroKernel], secs: float) -> Row:
                 result = children.time(request, _TIMEOUT_SECS)
                 if result.error is not None:
                     raise SystemExit(f"{library.path}: {result.error}")
-                one["secs"] = np.minimum(result.secs, one.get("secs", np.inf)).tolist()
+                half = one.setdefault("halves", [[np.inf] * len(result.secs)] * 2)
+                half[passes % 2] = np.minimum(result.secs, half[passes % 2]).tolist()
             passes += 1
-        calibration = measuring.calibrate()
+        calibration = calibrate(measuring.measurer, measuring.reference, least_secs=_CALIBRATION_SECS)
         children.close()
+    for one in found:
+        one["secs"] = np.min(one["halves"], axis=0).tolist()
     facts = {"workload": spec.name, "problem": problem.to_json(), "target": target.to_json()}
     return facts | {"num_passes": passes, "calibration": calibration, "kernels": found}
 
@@ -134,11 +141,20 @@ def judged(data: Row) -> Row:
         "num_passes": data["num_passes"],
         "num_held_out": len(points),
         "num_micro_kernels": len(order),
+        "repeat_floor": _repeat_floor(data["kernels"]),
         "gap_mean": round(float(gaps.mean()), 4),
         "gap_worst": round(float(gaps.max()), 3),
         "choice_loses": round(float(losses.mean()), 4),
         "choice_loses_worst": round(float(losses.max()), 3),
     }
+
+
+def _repeat_floor(kernels: list[Row]) -> float | None:
+    """Half of the mean gap between both halves of the passes; None of records of before they were kept."""
+    if any("halves" not in one for one in kernels):
+        return None
+    first, second = (np.concatenate([one["halves"][half] for one in kernels]) for half in (0, 1))
+    return round(float(np.abs(first / second - 1.0).mean()) / 2, 4)
 
 
 if __name__ == "__main__":
