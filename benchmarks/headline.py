@@ -115,9 +115,10 @@ def page(folder: Path) -> str:
     if gaps:
         parts += [
             "## Predictions",
-            "Predicted over measured throughput, at shapes that no fit has seen, drawn before they were "
-            "measured; the repeat floor is what no prediction can beat. Readings are scaled by the reference "
-            "kernel, which is read beside them and was read in tuning. The gap to the median is what is "
+            "Predicted over measured throughput, at shapes that were drawn before they were measured, and "
+            "that no fit has seen where no mark says otherwise; the repeat floor is what no prediction can "
+            "beat. Readings are scaled by the reference kernel, which is read beside them and was read in "
+            "tuning. The gap to the median is what is "
             "left after one factor for all shapes is taken out: the machine's speed between tuning and "
             "measuring, as far as the reference kernel does not show it, is such a factor; a term of the "
             "cost model that is wrong for some shapes is not.",

@@ -67,7 +67,7 @@ def gap_table(rows: list[Row]) -> str:
                 f"{row['gap_mean_unscaled']:.1%}" if "gap_mean_unscaled" in row else "",
                 f"{row['gap_worst']:.0%} ({at(row['worst_at'])})",
                 f"{row['bias']:+.1%}",
-                f"{gap_to_median(row):.1%}",
+                f"{gap_to_median(row):.1%}" if row["num_instances"] > 1 else "",
                 f"{row['repeat_floor']:.1%}",
                 commit(row),
             ]
@@ -231,7 +231,7 @@ def curve(row: Row) -> str:
     ]
     text = (
         f"{row['workload']}: the fastest of the first trials of one search for one shape, weights packed "
-        f"there too. Flat is where twice the trials bring less than 2 %. {'; '.join(ends)}. "
+        f"there too. Flat is where twice the trials bring the best so far less than 2 %. {'; '.join(ends)}. "
         f"{' '.join(map(level, level_parts(row['rows'])))} Commit {commit(row)}."
     )
     return text + "\n\n" + markdown(heads.split("|"), lines)
@@ -261,7 +261,7 @@ def level(rows: list[Row]) -> str:
     if reached.get("tuning_secs") is None:
         return said + "."
     secs = reached["tuning_secs"] * reached["trials"] / rows[-1]["trials"]
-    return said + f", {secs:.0f} s of this shape's tuning."
+    return said + f", {secs:.0f} s of this shape's tuning, if all trials take alike."
 
 
 def company_table(found: Row) -> str:

@@ -138,8 +138,10 @@ as long as no value decides. (Hoisting and *horizontal* do not show in counts.)
         f"""Hoisting takes work out of runs, which counts do not show: what depends on the instance alone is
 computed for all rows at once, at full width. *Coarsening* joins calls in the text; of the MV-RNN it leaves
 fewer runs and more kernels. Without *horizontal* products of the same rows are not made one product, which
-changes no count in this table; what it saves in time is in the next one. The MV-RNN has more kernels than
-operators: its matrices are copied together, four times a run, before they are multiplied.
+changes no count in this table; in time it saves nothing that shows (the next table). Of NestedRNN at batch 64
+calls were faster without *profile* and without *phases*. Hoisting and concurrency were not timed. The MV-RNN
+has more kernels than operators: its matrices are copied together, four times a run, before they are
+multiplied.
 
 {_ablated()}
 ## Nodes that are scheduled, beside Table 6

@@ -10,7 +10,7 @@ is found so, too. How far the fastest of every second pass is from that of the o
 passes enough; calls of many milliseconds are never fast on such a machine. It writes
 ``benchmarks/results/<device>/readings-<workload>.json``. `report` fits today's cost model on the waves and
 says how far it is off at the held-out instances, and what the choice that follows from it loses there beside
-the fastest of these micro-kernels; it measures nothing.
+the fastest of these micro-kernels, in the table of docs/method.md; it measures nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.facts import RESULTS, ROOT, result_path, write
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, result_path, write
 from benchmarks.held_out import draw
+from benchmarks.markdown import table
 from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.calibration import calibrate
@@ -48,6 +49,8 @@ _NUM_HELD_OUT = 24
 _MIN_SECS, _REPEATS, _TIMEOUT_SECS = 1e-3, 3, 120.0
 _CALIBRATION_SECS = 20.0
 _AXES = ("gather", "direct", "window")
+_SHARES = {"gap_mean": 1, "gap_worst": 0, "choice_loses": 1, "choice_loses_worst": 0}  # and their decimals
+PAGE = ROOT / "docs" / "method.md"
 Row = dict[str, Any]
 
 
@@ -65,8 +68,29 @@ def main() -> None:
         found = read(arguments.spec, arguments.micro_kernels, arguments.secs)
         write(result_path(f"readings-{found['workload']}"), found)
         return
+    PAGE.write_text(with_table(PAGE.read_text()))
+
+
+def with_table(text: str) -> str:
+    """Return docs/method.md with what today's cost model makes of all readings between its marks.
+
+    Raises
+    ------
+    SystemExit
+        It has no marks.
+    """
+    head = ["device", "workload", "micro-kernels", "passes", "repeat floor", "mean gap", "worst"]
+    head += ["its choice loses, mean", "worst", "commit"]
+    rows = []
     for path in sorted(RESULTS.glob("*/readings-*.json")):
-        print(path.relative_to(ROOT), judged(json.loads(path.read_text())))
+        data = json.loads(path.read_text())
+        found = judged(data)
+        floor = "not read" if found["repeat_floor"] is None else f"{found['repeat_floor']:.1%}"
+        shares = [f"{found[key]:.{places}%}" for key, places in _SHARES.items()]
+        counts = [found["num_micro_kernels"], found["num_passes"]]
+        made = f"{data['commit']}, {data['date']}"
+        rows.append([device_name(data), data["workload"], *counts, floor, *shares, made])
+    return between_marks(text, "benchmarks.readings", [table(head, rows).rstrip()], PAGE)
 
 
 def named(name: str) -> MicroKernel:

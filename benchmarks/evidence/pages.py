@@ -24,8 +24,8 @@ MetaSchedule, predictions, what parts of the search earn, and calls in the compa
 (`python -m benchmarks.model_page`). Figures of [blocks](../blocks.md#measured),
 [models](../models.md#measured) and [programs](../programs.md#measured) are on their own pages. Records are in
 `benchmarks/results`, in a folder of each device; each page says of which commits, which of these had
-uncommitted changes, and whether another generator made the kernels of products than today's; of row blocks,
-recursions and programs that is not noted."""
+uncommitted changes, and whether another generator made the kernels than today's; of row blocks that is not
+noted."""
 _DEVICES = """What is not there was not measured. The paper's own device is a GPU, a Tesla T4, which nothing
 here was measured on."""
 
