@@ -193,7 +193,8 @@ def test_a_curve_says_how_far_its_own_readings_are_apart() -> None:
     [part] = headline_tables.level_parts([*rows, rows[0] | {"disturbed": "something else"}])
     assert part == rows
     assert "read at 290 to 320 GFLOP/s" in headline_tables.level(part)
-    assert headline_tables.level(part).endswith("32 trials reach its median, 40 s of this shape's tuning, if all trials take alike.")
+    reached = "32 trials reach its median, 40 s of this shape's tuning, if all trials take alike."
+    assert headline_tables.level(part).endswith(reached)
     assert headline_tables.level(part[:1]).endswith("16 trials do not reach its median.")
 
 

@@ -13,7 +13,8 @@ from small_libraries import ROOT
 
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
+from dietcode.cost_model.cpu.local_terms import UNLIMITED, terms_of, work_of
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem, problem_from_spec
@@ -21,8 +22,8 @@ from dietcode.search_space.tails import TAILS
 from dietcode.workload.parse import load_spec
 
 COEFFICIENTS = {
-    "local": [3e-6, 2e-10, 4e-9, 5e-8, 2e-8, 5e-9],
-    "checked": [3e-6, 2e-10, 8e-9, 5e-8, 2e-8, 6e-10, 5e-9],
+    "local": [3e-6, 2e-10, 4e-9, 5e-8, 2e-8, 7e-9, 5e-9],
+    "checked": [3e-6, 2e-10, 8e-9, 5e-8, 2e-8, 7e-9, 6e-10, 5e-9],
     "partition": [3e-6, 2e-10, 4e-9, 5e-8, 3e-10, 6e-10, 5e-9],
     "global": [3e-6, 2e-10, 4e-9, 5e-8, 4e-11, 5e-9],
 }
@@ -44,6 +45,8 @@ def test_partition_by_hand() -> None:
     # cycles of a step: 4 at least; two vectors of 8 come from L2 in 2; 6 rows by 2 vectors take 6
     assert counts.tail_cycles[0] == 3 * (2 * (4 + 4) + 6 + (4 + 4)) / 4
     assert counts.written[0] == 3 * 11 * 6 / 4
+    assert counts.edge_written[0] == counts.tail_vectors[0] == counted("local", 3, 11, 44, 7).edge_written[0]
+    assert counts.footprint[0] == 3 * (11 * 7 + 44 * 7 + 11 * 44) / 4
     assert counts.padded_flops[0] == 2 * 3 * 11 * 48 * 7
     assert counts.copied[0] == 0
 
@@ -99,7 +102,7 @@ def times_of(kernel: MicroKernel, kappa: float, problem: Problem = BATCHED) -> t
     launch, *terms = COEFFICIENTS[kernel.tails]
     if not problem.column_operand_constant:
         terms.append(PACKING_SECS)
-    work = _work(counts, terms_of(problem, kernel)) @ np.array(terms)
+    work = work_of(counts, terms_of(problem, kernel), UNLIMITED) @ np.array(terms)
     return tuple(float(s) for s in launch + work * counts.stretch(kappa))
 
 
@@ -134,8 +137,8 @@ def test_packing_at_each_call_has_a_term_of_its_own(tails: str) -> None:
 @pytest.mark.parametrize(
     ("tails", "names"),
     [
-        ("local", {"secs_per_tile_k", "secs_per_padded_tile"}),
-        ("checked", {"secs_per_tile_k", "secs_per_padded_tile_k"}),
+        ("local", {"secs_per_tile_k", "secs_per_padded_tile", "secs_per_edge_vector"}),
+        ("checked", {"secs_per_tile_k", "secs_per_padded_tile_k", "secs_per_edge_vector"}),
         ("partition", {"secs_per_full_tile_k", "secs_per_body", "secs_per_tail_cycle_k"}),
         ("global", {"secs_per_tile_k", "secs_per_copied_element"}),
     ],

@@ -62,6 +62,8 @@ class Counts(CoreCounts):
     streamed : elements that a step of the reduction reads of the panels of all visits; 0 where tasks pack the
         panels themselves, just before they read them.
     written : vectors of the output that are written, over P.
+    edge_written : those of them in tiles that reach past an edge, over P.
+    footprint : elements of the operands and the output, over P.
     packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
     gathered : elements of the row operand that tasks copy next to each other, over P: rows, or the lines
         under a window, each of which is copied once while the window passes by.
@@ -79,6 +81,8 @@ class Counts(CoreCounts):
     step_cycles: FloatArray
     streamed: FloatArray
     written: FloatArray
+    edge_written: FloatArray
+    footprint: FloatArray
     packed: FloatArray
     gathered: FloatArray
     copied: FloatArray
@@ -120,13 +124,14 @@ def count(
     visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    bodies, vectors, cycles = _tails(rows, columns, micro_kernel, lanes, fmas)
+    bodies, edge_vectors, cycles = _tails(rows, columns, micro_kernel, lanes, fmas)
+    vectors = edge_vectors if micro_kernel.tails == "partition" else edge_vectors * 0
     panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
         computed = batch * rows * panels * lanes
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
-        bodies, vectors, cycles = bodies * 0, vectors * 0, cycles * 0
+        bodies, cycles = bodies * 0, cycles * 0
     whole = full if micro_kernel.tails == "partition" else tiles
     step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes, fmas)
     packs = not problem.column_operand_constant and not micro_kernel.direct
@@ -146,11 +151,21 @@ def count(
         step_cycles=(whole * step + batch * cycles) / limits.num_cores,
         streamed=visits * micro_kernel.columns * (not packs),
         written=(batch * rows * panels / limits.num_cores).astype(np.float64),
+        edge_written=batch * edge_vectors / limits.num_cores,
+        footprint=np.broadcast_to(_footprint(problem, extents) / limits.num_cores, shape),
         packed=packed * packs,
         gathered=gathered * copies_rows(problem, micro_kernel),
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )
+
+
+def _footprint(problem: Problem, extents: dict[str, IntArray]) -> FloatArray:
+    """Return the elements of both operands and of the output."""
+    names = problem.row_operand, problem.column_operand, problem.output
+    sizes = (problem.product(tuple(problem.indices[name]), extents) for name in names)
+    found: FloatArray = sum((np.asarray(size, dtype=np.float64) for size in sizes), np.zeros(1))
+    return found
 
 
 def _gathered(
