@@ -13,8 +13,7 @@ from small_libraries import ROOT
 
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.cpu.fitting import fit_all
-from dietcode.cost_model.cpu.local_terms import UNLIMITED, terms_of, work_of
-from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates
+from dietcode.cost_model.cpu.model import CountedWaves, LocalModel, TermRates, _work, terms_of
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem, problem_from_spec
@@ -46,7 +45,6 @@ def test_partition_by_hand() -> None:
     assert counts.tail_cycles[0] == 3 * (2 * (4 + 4) + 6 + (4 + 4)) / 4
     assert counts.written[0] == 3 * 11 * 6 / 4
     assert counts.edge_written[0] == counts.tail_vectors[0] == counted("local", 3, 11, 44, 7).edge_written[0]
-    assert counts.footprint[0] == 3 * (11 * 7 + 44 * 7 + 11 * 44) / 4
     assert counts.padded_flops[0] == 2 * 3 * 11 * 48 * 7
     assert counts.copied[0] == 0
 
@@ -102,7 +100,7 @@ def times_of(kernel: MicroKernel, kappa: float, problem: Problem = BATCHED) -> t
     launch, *terms = COEFFICIENTS[kernel.tails]
     if not problem.column_operand_constant:
         terms.append(PACKING_SECS)
-    work = work_of(counts, terms_of(problem, kernel), UNLIMITED) @ np.array(terms)
+    work = _work(counts, terms_of(problem, kernel)) @ np.array(terms)
     return tuple(float(s) for s in launch + work * counts.stretch(kappa))
 
 

@@ -298,7 +298,7 @@ def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
     fake, clock = measuring.children, itertools.count()
     monkeypatch.setattr(calibration_module.time, "monotonic", lambda: float(next(clock)))
     assert measuring.calibrate()["kappa"] == pytest.approx(0.1, abs=1e-2)
-    assert fake.num_calls["time"] == 7 + 11 * 7 + 2 * 7
+    assert fake.num_calls["time"] == 7 + 6 * 7 + 2 * 7
 
 
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:

@@ -63,7 +63,6 @@ class Counts(CoreCounts):
         panels themselves, just before they read them.
     written : vectors of the output that are written, over P.
     edge_written : those of them in tiles that reach past an edge, over P.
-    footprint : elements of the operands and the output, over P.
     packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
     gathered : elements of the row operand that tasks copy next to each other, over P: rows, or the lines
         under a window, each of which is copied once while the window passes by.
@@ -82,7 +81,6 @@ class Counts(CoreCounts):
     streamed: FloatArray
     written: FloatArray
     edge_written: FloatArray
-    footprint: FloatArray
     packed: FloatArray
     gathered: FloatArray
     copied: FloatArray
@@ -152,20 +150,11 @@ def count(
         streamed=visits * micro_kernel.columns * (not packs),
         written=(batch * rows * panels / limits.num_cores).astype(np.float64),
         edge_written=batch * edge_vectors / limits.num_cores,
-        footprint=np.broadcast_to(_footprint(problem, extents) / limits.num_cores, shape),
         packed=packed * packs,
         gathered=gathered * copies_rows(problem, micro_kernel),
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )
-
-
-def _footprint(problem: Problem, extents: dict[str, IntArray]) -> FloatArray:
-    """Return the elements of both operands and of the output."""
-    names = problem.row_operand, problem.column_operand, problem.output
-    sizes = (problem.product(tuple(problem.indices[name]), extents) for name in names)
-    found: FloatArray = sum((np.asarray(size, dtype=np.float64) for size in sizes), np.zeros(1))
-    return found
 
 
 def _gathered(
