@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.facts import RESULTS
+from benchmarks import readings
+from benchmarks.facts import RESULTS, ROOT
 from benchmarks.readings import PAGE, judged, named, with_table
 from dietcode.search_space.cpu.limits import MicroKernel
 
@@ -59,3 +60,20 @@ def test_the_method_has_todays_table() -> None:
 )
 def test_a_micro_kernel_is_named(kernel: MicroKernel) -> None:
     assert named(kernel.name) == kernel
+
+
+@pytest.mark.thorough
+def test_readings_are_of_two_halves_of_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "_CALIBRATION_SECS", 0.0)
+    found = readings.read(
+        ROOT / "examples" / "small-dense.yaml", [named("4x16"), named("2x16-partition")], 0.0
+    )
+    assert found["num_passes"] == 2, "one of each half, though no time was given"
+    for one in found["kernels"]:
+        first, second = one["halves"]
+        assert len(one["secs"]) == len(one["points"]) > one["num_waves"] > 0
+        assert first != second and one["secs"] == [min(pair) for pair in zip(first, second, strict=True)]
+    data = json.loads(json.dumps(found))
+    assert 0 < judged(data)["repeat_floor"] < 1
+    del data["kernels"][0]["halves"]
+    assert judged(data)["repeat_floor"] is None
