@@ -79,7 +79,7 @@ def with_table(text: str) -> str:
     SystemExit
         It has no marks.
     """
-    head = ["device", "workload", "micro-kernels", "passes", "repeat floor", "mean gap", "worst"]
+    head = ["device", "workload", "micro-kernels", "κ", "passes", "repeat floor", "mean gap", "worst"]
     head += ["its choice loses, mean", "worst", "commit"]
     rows = []
     for path in sorted(RESULTS.glob("*/readings-*.json")):
@@ -87,7 +87,8 @@ def with_table(text: str) -> str:
         found = judged(data)
         floor = "not read" if found["repeat_floor"] is None else f"{found['repeat_floor']:.1%}"
         shares = [f"{found[key]:.{places}%}" for key, places in _SHARES.items()]
-        counts = [found["num_micro_kernels"], found["num_passes"]]
+        fitted = f"{found['num_micro_kernels']} of {len(data['kernels'])}"
+        counts = [fitted, f"{data['calibration']['kappa']:.2f}", found["num_passes"]]
         made = f"{data['commit']}, {data['date']}"
         rows.append([device_name(data), data["workload"], *counts, floor, *shares, made])
     return between_marks(text, "benchmarks.readings", [table(head, rows).rstrip()], PAGE)
@@ -166,19 +167,22 @@ def judged(data: Row) -> Row:
         "num_held_out": len(points),
         "num_micro_kernels": len(order),
         "repeat_floor": _repeat_floor(data["kernels"]),
-        "gap_mean": round(float(gaps.mean()), 4),
-        "gap_worst": round(float(gaps.max()), 3),
-        "choice_loses": round(float(losses.mean()), 4),
-        "choice_loses_worst": round(float(losses.max()), 3),
+        "gap_mean": float(gaps.mean()),
+        "gap_worst": float(gaps.max()),
+        "worst_secs": float(measured.flat[gaps.argmax()]),
+        "choice_loses": float(losses.mean()),
+        "choice_loses_worst": float(losses.max()),
     }
 
 
 def _repeat_floor(kernels: list[Row]) -> float | None:
-    """Half of the mean gap between both halves of the passes; None of records of before they were kept."""
+    """Half of the mean gap of both halves of the passes at held-out instances; None where none are kept."""
     if any("halves" not in one for one in kernels):
         return None
-    first, second = (np.concatenate([one["halves"][half] for one in kernels]) for half in (0, 1))
-    return round(float(np.abs(first / second - 1.0).mean()) / 2, 4)
+    first, second = (
+        np.concatenate([one["halves"][half][one["num_waves"] :] for one in kernels]) for half in (0, 1)
+    )
+    return float(np.abs(first / second - 1.0).mean()) / 2
 
 
 if __name__ == "__main__":

@@ -96,10 +96,7 @@ def table_waves(data: Row) -> list[list[str]]:
 
 
 def ours_waves(data: Row) -> str:
-    """The largest gain of each workload where the largest tile leaves multiprocessors idle.
-
-    A gain of a tile with as many blocks is none of idle ones, and is left out.
-    """
+    """The largest gain of each workload among those of tiles with more blocks than the largest one has."""
     parts = []
     for found in data["workloads"]:
         points = [p for p in found["points"] if p["after"]["blocks"] > p["before"]["blocks"]]
@@ -191,13 +188,15 @@ def ours_paddings(data: Row) -> str:
         ratios = [
             row["gflops"]["local"] / row["gflops"][tails]
             for row in data["seeds"]
-            if tails != "local" and tails in row["gflops"]
+            if tails != "local" and {"local", tails} <= row["gflops"].keys()
         ]
         if ratios:
             seeds = f"{len(ratios)} {'seed' if len(ratios) == 1 else 'seeds'}"
             slower = sum(ratio < 1 for ratio in ratios)
             parts.append(f"{min(ratios):.2f} to {max(ratios):.2f} × of {tails} ({seeds}, slower at {slower})")
-    return f"Local padding is {', '.join(parts)}."
+    return (
+        f"Local padding is {', '.join(parts)}." if parts else "Local padding was not measured beside others."
+    )
 
 
 def sweep(device: Device, names: list[str]) -> Row | None:

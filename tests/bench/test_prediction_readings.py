@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,13 @@ def test_held_out_shapes_are_predicted(path: Path) -> None:
 
 def test_the_method_has_todays_table() -> None:
     """By today's cost model, on the readings that are committed."""
+    shown = re.compile(r"(?<=\| )\d+(?:\.\d)?(?=% \|)")
     text = PAGE.read_text()
-    assert with_table(text) == text
+    today = with_table(text)
+    assert shown.sub("", today) == shown.sub("", text)
+    written, expected = ([*map(float, shown.findall(one))] for one in (text, today))
+    near = [1.0 if wanted >= 2 and wanted.is_integer() else 0.11 for wanted in expected]  # by another BLAS
+    assert all(abs(a - b) <= off for a, b, off in zip(written, expected, near, strict=True))
 
 
 @pytest.mark.parametrize(

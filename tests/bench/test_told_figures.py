@@ -289,6 +289,12 @@ def test_the_readme_tells_how_far_fits_are_off_on_a_zen_3() -> None:
     *worst, last = (f"{one['gap_worst']:.0%}".rstrip("%") for one in found)
     assert f"in the mean, and by {', '.join(worst)} and {last}% at worst" in text
     assert {one["num_micro_kernels"] for one in found} == {4, 5}
+    secs = {name: 1e6 * one["worst_secs"] for name, one in zip(names, found, strict=True)}
+    assert (
+        f"calls of {secs['two-dims']:.1f}, {secs['bmm-48-80']:.1f} and {secs['bert-bmm-pv']:.1f} µs "
+        f"(two-dims, bmm-48-80, bert-bmm-pv), of {secs['bert-bmm-qk']:.0f} µs (bert-bmm-qk) and "
+        f"{secs['dense-1531-419']:.0f} µs (dense-1531-419)"
+    ) in told("docs/method.md")
 
 
 def test_the_method_tells_the_gain_of_each_axis() -> None:

@@ -267,7 +267,9 @@ def test_a_sweep_whose_cores_did_not_run_side_by_side_is_read_again(make: Any) -
     assert fake.num_calls["time"] == 7 + 2 * 7 + 2 * 7  # and seven pairs of readings for FMAs
 
 
-def test_a_machine_that_is_seldom_fast_is_read_until_it_was_so_twice(make: Any) -> None:
+def test_a_machine_that_is_seldom_fast_is_read_until_it_was_so_twice(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each grid has its first fast reading in another sweep; κ of the fastest after seven would be wrong."""
 
     class Shared(FakeChildren):
@@ -279,6 +281,8 @@ def test_a_machine_that_is_seldom_fast_is_read_until_it_was_so_twice(make: Any) 
                 return replace(result, secs=tuple(s * f for s, f in zip(result.secs, slow, strict=True)))
             return result
 
+    monkeypatch.setattr(calibration_module.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(calibration_module.time, "sleep", lambda _: None)
     fake = Shared()
     _, measuring = make()
     _, quiet = make()
