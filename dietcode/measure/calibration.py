@@ -25,8 +25,7 @@ from dietcode.target.fma import FMA_LATENCY, FMAS
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
-_AGREE = 1.05  # the second fastest reading over the fastest: the machine was as fast twice
-_MOST_SECS, _MOST_FMA_SECS = 5.0, 2.0  # of the sweep and of steps of FMAs, while their readings do not agree
+_MOST_SECS = 5.0  # of further sevens of sweeps, while κ says that the cores did not run side by side
 _ROW_TILES, _COLUMN_TILES = 4, 8  # of a core, in a reading of the reference kernel
 _READ_REDUCTION = 128  # so that a panel and a tile's rows fit L1
 _MOST_WAVES = 8  # in a reading of before: one row of tiles, at first as many as these
@@ -138,12 +137,10 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0
 
     *secs, fastest = _fastest(
         lambda: timed(path, points),
-        (least_secs, _MOST_SECS),
+        least_secs,
         lambda secs: is_plausible(kappa_of(secs), kernel.num_cores),
     )
-    many, chained = _fastest(
-        lambda: timed(path, [kernel.many]) + timed(chain, [kernel.chain]), (least_secs, _MOST_FMA_SECS)
-    )
+    many, chained = _fastest(lambda: timed(path, [kernel.many]) + timed(chain, [kernel.chain]), least_secs)
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
     usual = measurer.usual_reference_secs  # of readings before the sweep, which may all be of a slow moment
     measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
@@ -159,27 +156,20 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0
 
 def _fastest(
     read: Callable[[], list[float]],
-    bounds: tuple[float, float],
+    least_secs: float,
     is_right: Callable[[Sequence[float]], bool] = lambda _: True,
 ) -> list[float]:
     """Return the fastest of seven readings of each value: disturbances only ever add time.
 
-    Where the machine was that fast but once, as one whose host shares its cores may be for most of the time,
-    or where the readings cannot be right, further sevens follow.
-
-    Parameters
-    ----------
-    bounds : (float, float)
-        Seconds for which it reads at least, and after which no further sevens follow.
+    Further sevens follow until it has read for `least_secs`, and for some seconds while they cannot be right.
     """
     readings: list[list[float]] = []
-    begun, (least, most) = time.monotonic(), bounds
+    begun = time.monotonic()
     while True:
         readings += [read() for _ in range(_NUM_SWEEPS)]
-        fastest, second = np.sort(readings, axis=0)[:2]
-        found = [float(secs) for secs in fastest]
-        done, lasted = bool(np.all(second <= _AGREE * fastest)) and is_right(found), time.monotonic() - begun
-        if lasted >= least and (done or lasted > most):
+        found = [float(secs) for secs in np.min(readings, axis=0)]
+        done, lasted = is_right(found), time.monotonic() - begun
+        if lasted >= least_secs and (done or lasted > _MOST_SECS):
             return found
         time.sleep(0.0 if done else _REST_SECS)
 
