@@ -9,7 +9,7 @@ Made from ``recursion.json`` and ``recursion_parts.json`` in ``benchmarks/result
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def _summed(rows: Rows) -> Iterable[list[Any]]:
         columns = (
             [str(row["batch"]) for row in own],
             ["disturbed" if row is None else f"{1e3 * row['secs']['dietcode']:.3g}" for row in calm],
-            *(["" if row is None else over(row) for row in calm] for over in _OTHERS),
+            *zip(*(("", "", "") if row is None else _over(row) for row in calm), strict=True),
             [
                 "" if row is None else f"{row['gflops_a_sec']['dietcode'] / row['peak_gflops']:.0%}"
                 for row in calm
@@ -167,12 +167,6 @@ def page(folder: Path) -> str:
     if path.exists():
         parts += _of_parts(json.loads(path.read_text()), calm)
     return "\n".join(parts).rstrip() + "\n"
-
-
-def over_torch(row: dict[str, Any]) -> float:
-    """Return the seconds of PyTorch's fastest form over ours, that with tables of words among them."""
-    secs = [one for name, one in row["secs"].items() if name.startswith("by level")]
-    return float(min(secs, default=float("inf")) / row["secs"]["dietcode"])
 
 
 def over_dynet(row: dict[str, Any]) -> float:
@@ -258,10 +252,10 @@ def _of(row: dict[str, Any]) -> Sequence[Any]:
 def _ratios(rows: Rows) -> Iterable[Sequence[Any]]:
     for row in rows:
         ours = row["secs"]["dietcode"]
-        ratios = (f"{_best(row, 'by level') / ours:.2f}", f"{over_dynet(row):.2f}")
+        by_level, _, dynet = _over(row)
         others = f"{row['others']:.0%}" if "others" in row else "not read"
         others += ", disturbed" if row.get("disturbed") else ""
-        yield (*_of(row), f"{1e3 * ours:.3g}", *ratios, others)
+        yield (*_of(row), f"{1e3 * ours:.3g}", by_level, dynet, others)
 
 
 def _of_tables(rows: Rows) -> Iterable[Sequence[Any]]:
@@ -276,12 +270,10 @@ def _over_tables(row: dict[str, Any]) -> str:
     return f"{min(secs) / row['secs']['dietcode']:.2f}" if secs else ""
 
 
-_OTHERS: tuple[Callable[[dict[str, Any]], str], ...] = (
-    lambda row: f"{_best(row, 'by level') / row['secs']['dietcode']:.2f}",
-    _over_tables,
-    lambda row: f"{over_dynet(row):.2f}",
-)
-"""What a row has under *PyTorch ×*, *with tables ×* and *DyNet ×*."""
+def _over(row: dict[str, Any]) -> tuple[str, str, str]:
+    """What a row has under *PyTorch ×*, *with tables ×* and *DyNet ×*."""
+    by_level = _best(row, "by level") / row["secs"]["dietcode"]
+    return f"{by_level:.2f}", _over_tables(row), f"{over_dynet(row):.2f}"
 
 
 def _orders(rows: Rows) -> Iterable[Sequence[Any]]:

@@ -123,13 +123,12 @@ def count(
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
     bodies, edge_vectors, cycles = _tails(rows, columns, micro_kernel, lanes, fmas)
-    vectors = edge_vectors if micro_kernel.tails == "partition" else edge_vectors * 0
     panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
-        computed = batch * rows * panels * lanes
+        computed, vectors = batch * rows * panels * lanes, edge_vectors
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
-        bodies, cycles = bodies * 0, cycles * 0
+        bodies, vectors, cycles = bodies * 0, edge_vectors * 0, cycles * 0
     whole = full if micro_kernel.tails == "partition" else tiles
     step = cycles_of_step(micro_kernel.rows, micro_kernel.columns // lanes, lanes, fmas)
     packs = not problem.column_operand_constant and not micro_kernel.direct
