@@ -194,20 +194,20 @@ def test_panels_that_arrive_more_slowly_than_tiles_compute(per_cycle: float) -> 
 
 def test_a_tile_past_an_edge_takes_what_it_writes() -> None:
     """Left-over rows go to the output one by one: a tile with five of them is not as fast as with one."""
-    rows = tuple({"m": m, "n": 512, "k": 64} for m in (1, 3, 6, 11, 60, 240))
+    rows = tuple({"m": m, "n": 4096, "k": 16} for m in (1, 3, 6, 11, 60, 240))
 
     def secs(points: tuple[dict[str, int], ...]) -> Any:
         extents = {k: np.array([p[k] for p in points]) for k in "mnk"}
         counts = count(DENSE, MicroKernel(6, 16), LIMITS, extents)
         edge = np.array([p["m"] % 6 * p["n"] / LIMITS.lanes / LIMITS.num_cores for p in points])
-        cycles = counts.step_cycles * counts.reduction + 80.0 * counts.tiles + 30.0 * edge
+        cycles = counts.step_cycles * counts.reduction + 80.0 * counts.tiles + 40.0 * edge
         return (6000.0 + cycles * counts.stretch(0.6)) / HZ
 
     waves = CountedWaves.of(DENSE, MicroKernel(6, 16), LIMITS, 0.6, rows, secs(rows).tolist())
     [model] = fit_together([waves])
-    held_out = tuple({"m": m, "n": 512, "k": 64} for m in (2, 4, 5, 7, 12, 17, 100))
+    held_out = tuple({"m": m, "n": 4096, "k": 16} for m in (2, 4, 5, 7, 12, 17, 100))
     extents = arrays(**{k: [p[k] for p in held_out] for k in "mnk"})
-    np.testing.assert_allclose(predicted(model, extents, 0.6), secs(held_out), rtol=0.05)
+    np.testing.assert_allclose(predicted(model, extents, 0.6), secs(held_out), rtol=0.03)
 
 
 TAILS = tuple({"m": m, "n": n, "k": 64} for m in (1, 3, 7, 12, 33, 140) for n in (16, 32, 48))
