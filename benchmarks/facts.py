@@ -149,6 +149,19 @@ def bootstrapped(logs: npt.ArrayLike) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def median_interval(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return the 95 % interval of a median, between two of the values; of seven or fewer, all of their range.
+
+    Parameters
+    ----------
+    values : [num_values]
+        In any order; their distribution does not matter: how many of them lie below the median is binomial.
+    """
+    known = np.sort(np.asarray(values, dtype=np.float64))
+    outside = max(int((len(known) - 1.96 * len(known) ** 0.5) / 2), 0)
+    return float(known[outside]), float(known[len(known) - 1 - outside])
+
+
 def middle_half(flops: float, quartiles: Sequence[float]) -> list[float]:
     """Return the GFLOP/s that a quarter of the readings are below, and above, from those of their seconds."""
     slowest, fastest = max(quartiles), min(quartiles)

@@ -1,6 +1,6 @@
 """How far measured throughput is from what was predicted, at instances that no fit has seen.
 
-    python -m benchmarks.prediction LIBRARY_DIR [--instances 32] [--rounds 5] [--random-state 0]
+    python -m benchmarks.prediction LIBRARY_DIR [--instances 32] [--rounds 5] [--secs 200] [--random-state 0]
 
 The instances are drawn by a seed, evenly over the logarithm of the work, among those at which tuning measured
 nothing, and written to the result with what the library's report predicts for them; only then is anything
@@ -9,11 +9,12 @@ it, its full wave left out as well.
 
 Machines drift: the reference kernel, whose usual reading is part of the calibration, is read before and after
 each reading, which is scaled by it; figures without that are given as well. A reading beside which it takes a
-quarter longer than its fastest is taken again, four times at most, and else dropped; an instance with fewer
-than two readings in a pass is disturbed, and no part of a figure, nor is one whose median, scaled, is a
-quarter slower than its fastest reading: caches and memory are shared, too. All is timed in two passes;
-predictions are compared with the median of both, from which each pass is half as far as from the other: the
-repeat floor is half of the mean gap between the two, what no prediction can beat.
+quarter longer than is usual in this run does not count. Rounds go on until the 95 % interval of each
+instance's median reaches 3 % to either side, or the seconds are over, so that a machine which others share is
+read more often. An instance whose interval then reaches further than 5 % is disturbed, and no part of a
+figure. The rounds are two passes, one after the other; predictions are compared with the median of both, from
+which each pass is half as far as from the other: the repeat floor is half of the mean gap between the two,
+what no prediction can beat.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.facts import calm, result_path, write
+from benchmarks.facts import calm, median_interval, result_path, write
 from benchmarks.held_out import draw
 from benchmarks.stand import Stand
 from dietcode.backends.cpu.forms import CPU_FORMS
-from dietcode.measure.disturbance import Signs, spread_of_readings
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.tuner.report import records_of
 
-_MOST_SLOWER = 1.25  # of the reference kernel over its fastest reading
-_TRIES, _REST_SECS = 4, 0.1  # of a reading, and before it is taken again
+_MOST_SLOWER = 1.25  # of the reference kernel beside a reading over what is usual in the run
+_ENOUGH, _MOST = 0.03, 0.05  # of the interval of a median to either side: is read enough; is no figure
+MOST_SECS = 200.0  # in which rounds begin
 _LEAST_READINGS = 2  # of an instance in each pass
 Row = dict[str, Any]
+Reading = tuple[float, float, float]
 
 
 def main() -> None:
@@ -48,13 +50,14 @@ def main() -> None:
     parser.add_argument("library", type=Path)
     parser.add_argument("--instances", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--secs", type=float, default=MOST_SECS, help="rounds begin for so long, at most")
     parser.add_argument("--random-state", type=int, default=0)
     arguments = parser.parse_args()
     with Stand(arguments.library) as stand:
         drawn = held_out(stand, arguments.instances, arguments.random_state)
         path = result_path(f"prediction-{stand.spec.name}")
         write(path, drawn)
-        result = measure(stand, drawn, arguments.rounds)
+        result = measure(stand, drawn, arguments.rounds, arguments.secs)
         print({key: value for key, value in result.items() if key != "instances"})
         write(path, result)
 
@@ -105,12 +108,14 @@ def _left_out(stand: Stand, row: Row) -> float:
     return float(fitted.throughput[0, names.index(cpu_micro_kernel(chosen).name)]) / 1e9
 
 
-def measure(stand: Stand, drawn: Row, num_rounds: int) -> Row:
-    """Two passes over the instances that were drawn, each the median of `num_rounds` rounds."""
+def measure(stand: Stand, drawn: Row, num_rounds: int, most_secs: float = MOST_SECS) -> Row:
+    """Two passes of `num_rounds` rounds or more over the instances that were drawn."""
     rows: list[Row] = drawn["instances"]
-    rounds = np.asarray([_round(stand, rows) for _ in range(2 * num_rounds)])
-    secs, slower, slowest = np.moveaxis(rounds, -1, 0)  # [rounds, rows] each
-    secs[slowest > _MOST_SLOWER * slower.min()] = np.nan
+    rounds: list[list[Reading]] = []
+    until = time.monotonic() + most_secs
+    while len(rounds) < 2 * num_rounds or (time.monotonic() < until and not _enough(*_scaled(rounds))):
+        rounds.append(_round(stand, rows))
+    secs, slower = _scaled(rounds)
     measured = [_judged(row, *pair) for row, *pair in zip(rows, secs.T, slower.T, strict=True)]
     kept = calm(measured, drawn["workload"])
     ratios = np.asarray([row["predicted"] / row["measured"] for row in kept])
@@ -118,6 +123,7 @@ def measure(stand: Stand, drawn: Row, num_rounds: int) -> Row:
     passes = np.asarray([row["passes"] for row in kept])
     bare = np.asarray([row["predicted"] / row["measured_unscaled"] for row in kept])
     return drawn | {
+        "num_rounds": len(rounds),
         "num_instances": len(kept),
         "num_disturbed": len(rows) - len(kept),
         "gap_mean": float(gaps.mean()),
@@ -131,6 +137,39 @@ def measure(stand: Stand, drawn: Row, num_rounds: int) -> Row:
     }
 
 
+def _scaled(rounds: list[list[Reading]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Seconds, NaN where a reading does not count, and how slow the machine was: [rounds, rows] each."""
+    secs, before, after = np.moveaxis(np.asarray(rounds), -1, 0)
+    slower = (before + after) / 2
+    secs[np.maximum(before, after) > _MOST_SLOWER * np.median(slower)] = np.nan
+    return secs, slower
+
+
+def _enough(secs: npt.NDArray[np.float64], slower: npt.NDArray[np.float64]) -> bool:
+    """Whether the median of every row is known, and each pass has readings of it."""
+    return all(_fewest(row) >= _LEAST_READINGS and _reach(row) <= _ENOUGH for row in (secs / slower).T)
+
+
+def _halves(readings: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The readings of each pass."""
+    half = len(readings) // 2
+    return readings[:half], readings[half:]
+
+
+def _fewest(readings: npt.NDArray[np.float64]) -> int:
+    """How many of a row count, in the pass with fewer."""
+    return min(int(np.count_nonzero(~np.isnan(half))) for half in _halves(readings))
+
+
+def _reach(readings: npt.NDArray[np.float64]) -> float:
+    """Half of the interval of the readings' median, as a share of it; infinite where none counts."""
+    known = readings[~np.isnan(readings)]
+    if not len(known):
+        return float("inf")
+    low, high = median_interval(known)
+    return (high - low) / 2 / float(np.median(known))
+
+
 def _judged(row: Row, secs: npt.NDArray[np.float64], slower: npt.NDArray[np.float64]) -> Row:
     """A row with its GFLOP/s, in all, in each pass and not scaled; or with what disturbed it.
 
@@ -141,43 +180,30 @@ def _judged(row: Row, secs: npt.NDArray[np.float64], slower: npt.NDArray[np.floa
     slower : [num_rounds]
         How much slower than at its calibration the machine was.
     """
-    half = len(secs) // 2
-    least = min(_LEAST_READINGS, half)
-    if min(np.count_nonzero(~np.isnan(part)) for part in (secs[:half], secs[half:])) < least:
+    if _fewest(secs) < _LEAST_READINGS:
         return row | {"disturbed": "beside most readings a reference kernel took longer than usual"}
-    known = (secs / slower)[~np.isnan(secs)].tolist()
-    if reason := Signs(spread=spread_of_readings({"": known})).reason:
-        return row | {"disturbed": reason}
+    if (reach := _reach(secs / slower)) > _MOST:
+        return row | {"disturbed": f"its median is known to {reach:.0%} only"}
     rates = row["flops"] / secs / 1e9
-    passes = [float(np.nanmedian(part)) for part in ((rates * slower)[:half], (rates * slower)[half:])]
+    scaled = rates * slower
     return row | {
-        "measured": float(np.nanmedian(rates * slower)),
+        "measured": float(np.nanmedian(scaled)),
         "measured_unscaled": float(np.nanmedian(rates)),
-        "passes": passes,
+        "passes": [float(np.nanmedian(half)) for half in _halves(scaled)],
+        "num_readings": int(np.count_nonzero(~np.isnan(secs))),
+        "reach": reach,
         "disturbed": None,
     }
 
 
-def _round(stand: Stand, rows: list[Row]) -> list[tuple[float, float, float]]:
-    """Seconds of each row, and how much slower than at its calibration the machine was around it.
-
-    Of the two readings of the reference kernel, before and after, the mean and the larger one; the least
-    disturbed of up to four readings.
-    """
+def _round(stand: Stand, rows: list[Row]) -> list[Reading]:
+    """Seconds of each row, and how much slower than at calibration the machine was before and after it."""
     readings, before = [], stand.slower()
     for row in rows:
-        found = []
-        for number in range(_TRIES):
-            if number:
-                time.sleep(_REST_SECS)
-                before = stand.slower()
-            secs = stand.read(None, row["shape_vars"])
-            after = stand.slower()
-            found.append((secs, (before + after) / 2, max(before, after)))
-            before = after
-            if found[-1][2] <= _MOST_SLOWER * stand.fastest():
-                break
-        readings.append(min(found, key=lambda reading: reading[2]))
+        secs = stand.read(None, row["shape_vars"])
+        after = stand.slower()
+        readings.append((secs, before, after))
+        before = after
     return readings
 
 

@@ -83,11 +83,6 @@ class Stand:
         measuring.attach(self.report["calibration"])
         return measuring.measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
 
-    def fastest(self) -> float:
-        """The fastest of these readings, over the usual one at the calibration."""
-        fastest = min(self._measuring.measurer.reference_readings)
-        return fastest / float(self.report["calibration"]["reference_secs"])
-
     def calibrate(self) -> dict[str, Any]:
         """The machine's calibration, now."""
         return self._measuring.calibrate()

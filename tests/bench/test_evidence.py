@@ -66,7 +66,8 @@ def results(scale, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evidence") / "here"
     with pytest.MonkeyPatch.context() as patch:
         nothing_disturbs(patch)
-        patch.setattr(prediction, "_MOST_SLOWER", float("inf"))
+        for limit in ("_MOST_SLOWER", "_ENOUGH", "_MOST"):
+            patch.setattr(prediction, limit, float("inf"))
         measure(FIGURES, Shop(tmp_path_factory.mktemp("shop"), scale), folder)
     write_pages(folder, FIGURES)
     return folder
