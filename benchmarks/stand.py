@@ -30,8 +30,6 @@ from dietcode.workload.instances import make_instances
 from dietcode.workload.parse import spec_of
 
 _TIMEOUT_SECS = 120.0
-_MIN_SECS = 2e-3
-_REPEATS = 3
 T = TypeVar("T")
 
 
@@ -117,7 +115,8 @@ class Stand:
         return secs
 
     def read(self, path: str | None, binding: dict[str, int]) -> float:
-        """Seconds of one call of a library, or of this stand's own, at one instance."""
+        """Seconds of one call of a library, or of this stand's own, at one instance, read as tuning reads."""
+        measurer = self._measuring.measurer
         values = tuple(binding[name] for name in self.spec.variables)
         request = TimeRequest(
             self.problem,
@@ -125,8 +124,8 @@ class Stand:
             Limits.of(self.target),
             (self.extents(binding),),
             (values,),
-            _MIN_SECS,
-            _REPEATS,
+            measurer.min_secs,
+            measurer.repeats,
             keeps=True,
         )
         (secs,) = self._time(request)

@@ -32,6 +32,8 @@ _WINDOW = 24  # reference readings that say what is usual now; two go with each 
 _SLOWEST = 1.3  # of the calibration: what is slower is no drift, but something else that runs
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
+_FLICKERS = 1.05  # from one reference reading to the next: slow moments are shorter than a batch
+_FLICKERING_ATTEMPTS = 5  # whose median counts then; no wait between them would help
 _TRIES = 2  # of the reference kernel: the machine that measures may have been lost, and another taken
 
 
@@ -46,10 +48,11 @@ class RunResult:
     drift : float
         What `secs` was divided by: the smaller of the two readings of the reference kernel around the batch,
         at most 1.1 of its usual one, over that of the calibration; where there is none, over the usual one.
+        On a machine that flickers, the median of their means.
     disturbed : float
-        The larger of the two over the usual one.
+        The larger of the two over the usual one, of the least disturbed attempt.
     attempts : int
-        How often the batch was repeated because it was disturbed.
+        How often the batch was read: again where it was disturbed, five times where the machine flickers.
     """
 
     secs: tuple[float, ...]
@@ -111,17 +114,23 @@ class Measurer:
         return ((0,) * self.num_variables,) * len(points)
 
     def time(self, path: str, points: Sequence[Point]) -> RunResult:
-        """Time one library at some points, again while the reference kernel beside it is slow."""
+        """Time one library at some points, again while the reference kernel beside it is slow.
+
+        Where it is slow for moments shorter than a batch, readings before and after say little of one batch:
+        calm ones would be a matter of luck, and are too slow for it. Then the median of five counts, each
+        scaled by the mean of its two.
+        """
         request = TimeRequest(
             self.problem, path, self.call, tuple(points), self._values(points), self.min_secs, self.repeats
         )
+        if self.flickers:
+            return self._time_flickering(request)
         result = RunResult((), error="not measured")
         for attempt in range(1, _MAX_ATTEMPTS + 1):
-            before = self.read_reference()
-            outcome = self.children.time(request, self.timeout_secs)
+            outcome, before, after = self._between_references(request)
             if outcome.error is not None:
                 return RunResult((), attempts=attempt, error=outcome.error)
-            after, usual = self.read_reference(), self.usual_reference_secs
+            usual = self.usual_reference_secs
             disturbed = max(before, after) / usual
             if result.error is not None or disturbed < result.disturbed:
                 # Drift shows on both sides of the batch; a spike on one side must not flatter the batch, nor
@@ -132,6 +141,32 @@ class Measurer:
                 break
             time.sleep(_REST_SECS * attempt)
         return replace(result, attempts=attempt)
+
+    def _time_flickering(self, request: TimeRequest) -> RunResult:
+        """Return the median of scaled readings."""
+        secs, drifts, disturbed = [], [], []
+        for attempt in range(1, _FLICKERING_ATTEMPTS + 1):
+            outcome, before, after = self._between_references(request)
+            if outcome.error is not None:
+                return RunResult((), attempts=attempt, error=outcome.error)
+            usual = self.usual_reference_secs
+            drifts.append((before + after) / 2 / (usual if self.base_secs is None else self.base_secs))
+            secs.append([one / drifts[-1] for one in outcome.secs])
+            disturbed.append(max(before, after) / usual)
+        medians = tuple(float(one) for one in np.median(secs, axis=0))
+        return RunResult(medians, float(np.median(drifts)), min(disturbed), attempt)
+
+    def _between_references(self, request: TimeRequest) -> tuple[TimeResult, float, float]:
+        """Time once; return the readings of the reference kernel before and after it as well."""
+        before = self.read_reference()
+        outcome = self.children.time(request, self.timeout_secs)
+        return outcome, before, self.read_reference() if outcome.error is None else before
+
+    @property
+    def flickers(self) -> bool:
+        """Whether one reference reading is mostly more than 5 % from the next."""
+        recent = np.log(self.reference_readings[-_WINDOW:])
+        return len(recent) > 2 and bool(np.median(np.abs(np.diff(recent))) > np.log(_FLICKERS))
 
     def _trend(self, usual: float) -> float:
         """Return how much slower the machine is than at the calibration; machines drift over minutes."""

@@ -139,6 +139,45 @@ def test_the_least_disturbed_batch_counts(make: Any) -> None:
     assert result.secs == pytest.approx([secs * 1.2 / result.drift for secs in expected_secs()])
 
 
+def test_a_machine_that_flickers_is_read_five_times(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading is slow by chance, the reference kernel's and a batch's alike."""
+    rests: list[float] = []
+    monkeypatch.setattr(measurer_module.time, "sleep", rests.append)
+    factors = np.exp(np.random.default_rng(0).normal(0.4, 0.15, 2000)).tolist()
+    _, measuring = make(disturbed=dict(enumerate(factors)))
+    _, other = make()
+    _, other = attach(other)
+    _, measurer = attach(measuring, other.usual_reference_secs)
+    assert measurer.flickers
+    path = built(measuring)
+    results = [measurer.time(path, POINTS) for _ in range(40)]
+    assert {result.attempts for result in results} == {5} and not rests
+    assert np.median([result.drift for result in results]) == pytest.approx(np.exp(0.4), rel=0.05)
+    off = np.log([result.secs[0] for result in results]) - np.log(expected_secs()[0])
+    assert abs(off.mean()) < 0.05
+    assert off.std() < 0.12  # of one reading beside one of the reference kernel: 0.18
+
+
+def test_spells_longer_than_a_batch_are_no_flickering(make: Any) -> None:
+    slow = {reading: 1.5 for reading in range(1000) if reading // 12 % 2}
+    _, measuring = make(disturbed=slow)
+    _, measurer = attach(measuring)
+    path = built(measuring)
+    for _ in range(20):
+        assert measurer.time(path, POINTS).secs == pytest.approx(expected_secs())
+        assert not measurer.flickers
+
+
+@pytest.mark.parametrize("stage", ["crash", "error"])
+def test_an_error_on_a_machine_that_flickers_is_the_candidates(make: Any, stage: Any) -> None:
+    factors = np.exp(np.random.default_rng(0).normal(0.0, 0.15, 200)).tolist()
+    _, measuring = make(disturbed=dict(enumerate(factors)), faults={"6x16": Fault("time", stage)})
+    _, measurer = attach(measuring)
+    assert measurer.flickers
+    result = measurer.time(built(measuring), POINTS)
+    assert result.error and result.secs == () and result.attempts == 1
+
+
 @pytest.mark.parametrize("kind", ["crash", "hang", "error"])
 @pytest.mark.parametrize("stage", ["build", "check", "time"])
 def test_an_error_costs_one_candidate(stage: Any, kind: Any, make: Any) -> None:
