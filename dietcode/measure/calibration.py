@@ -25,6 +25,9 @@ from dietcode.target.fma import FMA_LATENCY, FMAS
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
+_FLICKERING_SWEEPS = (
+    40  # whose median counts: that of 20 had κ of 0.69 ± 0.13, the fastest of 7 of 0.50 ± 0.25
+)
 _MOST_SECS = 5.0  # of further sevens of sweeps, while κ says that the cores did not run side by side
 _ROW_TILES, _COLUMN_TILES = 4, 8  # of a core, in a reading of the reference kernel
 _READ_REDUCTION = 128  # so that a panel and a tile's rows fit L1
@@ -103,13 +106,16 @@ def reference_problem() -> Problem:
     )
 
 
-def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0.0) -> dict[str, Any]:
+def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float | None = None) -> dict[str, Any]:
     """Build the reference kernel, set it beside every later measurement, and fit κ.
+
+    On a machine that flickers medians count, as they do of what is measured later.
 
     Parameters
     ----------
-    least_secs : float
-        How long the sweep and the steps of FMAs are read at least, each: where a machine is seldom fast.
+    least_secs : float, optional
+        How long the sweep and the steps of FMAs are read at least, each, and the fastest counts whatever the
+        machine does: for what is compared with fastest readings.
 
     Returns
     -------
@@ -118,7 +124,7 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0
         5, as a ratio of time); the sweep ``num_tiles``, 1…4P, with ``tile_gflops`` at each;
         ``fmas_per_cycle``, of vectors, one of `FMAS`;
         ``reference_secs``, the usual reading of the reference kernel, or the sweep's where something else ran
-        beside it; and ``reference_extents``, those of the reading.
+        beside it or the machine flickers; and ``reference_extents``, those of the reading.
 
     Raises
     ------
@@ -135,15 +141,23 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0
     def kappa_of(secs: Sequence[float]) -> float:
         return fit_kappa(counts, secs[: len(counts)], kernel.num_cores)
 
-    *secs, fastest = _fastest(
-        lambda: timed(path, points),
-        least_secs,
-        lambda secs: is_plausible(kappa_of(secs), kernel.num_cores),
-    )
-    many, chained = _fastest(lambda: timed(path, [kernel.many]) + timed(chain, [kernel.chain]), least_secs)
+    def sweep() -> list[float]:
+        return timed(path, points)
+
+    def fmas() -> list[float]:
+        return timed(path, [kernel.many]) + timed(chain, [kernel.chain])
+
+    if measurer.flickers and least_secs is None:
+        *secs, measurer.base_secs = _median(sweep)
+        many, chained = _median(fmas)
+    else:
+        *secs, fastest = _fastest(
+            sweep, least_secs or 0.0, lambda secs: is_plausible(kappa_of(secs), kernel.num_cores)
+        )
+        many, chained = _fastest(fmas, least_secs or 0.0)
+        usual = measurer.usual_reference_secs  # of readings before the sweep: they may be of a slow moment
+        measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
-    usual = measurer.usual_reference_secs  # of readings before the sweep, which may all be of a slow moment
-    measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
     return {
         "kappa": kappa_of(secs),
         "num_tiles": list(counts),
@@ -152,6 +166,11 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float = 0
         "reference_secs": measurer.base_secs,
         "reference_extents": kernel.reading,
     }
+
+
+def _median(read: Callable[[], list[float]]) -> list[float]:
+    """Return the median of many readings of each value."""
+    return [float(secs) for secs in np.median([read() for _ in range(_FLICKERING_SWEEPS)], axis=0)]
 
 
 def _fastest(
@@ -204,24 +223,14 @@ def reading_of(kernel: ReferenceKernel, calibration: Mapping[str, Any]) -> dict[
 def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> dict[str, Any]:
     """Return an earlier, comparable calibration at today's speed: κ stays, the reference is read anew.
 
-    Where it is much slower than then it is read again for a few seconds, and the fastest counts.
-
     Raises
     ------
     TuningError
         The reference kernel cannot be built or run here.
     """
     attach_reference(measurer, kernel)
-    then, now = float(earlier["reference_secs"]), measurer.usual_reference_secs
-    for _ in range(_MAX_RESTS):
-        if now <= _SLOWER * then:
-            break
-        time.sleep(_REST_SECS)  # something else may run: all of this workload's times are scaled by it
-        measurer.reference_readings.clear()
-        for _ in range(_NUM_READINGS):
-            measurer.read_reference()
-        now = min(now, measurer.usual_reference_secs)
-    measurer.base_secs = now
+    then = float(earlier["reference_secs"])
+    measurer.base_secs = now = _reference_secs(measurer, then)
     kept = {"fmas_per_cycle": earlier["fmas_per_cycle"]} if "fmas_per_cycle" in earlier else {}
     return kept | {
         "kappa": float(earlier["kappa"]),
@@ -230,6 +239,26 @@ def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[st
         "reference_secs": now,
         "reference_extents": kernel.reading,
     }
+
+
+def _reference_secs(measurer: Measurer, then: float) -> float:
+    """Return the reference kernel's usual reading now.
+
+    Where it is much slower than then it is read again for a few seconds, and the fastest counts; where the
+    machine flickers, the median of many.
+    """
+    if measurer.flickers:
+        return _median(lambda: [measurer.read_reference()])[0]
+    now = measurer.usual_reference_secs
+    for _ in range(_MAX_RESTS):
+        if now <= _SLOWER * then:
+            break
+        time.sleep(_REST_SECS)  # something else may run: all of this workload's times are scaled by it
+        measurer.reference_readings.clear()
+        for _ in range(_NUM_READINGS):
+            measurer.read_reference()
+        now = min(now, measurer.usual_reference_secs)
+    return now
 
 
 def is_plausible(kappa: float, num_cores: int) -> bool:

@@ -333,6 +333,29 @@ def test_a_machine_that_is_seldom_fast_is_read_for_as_long_as_is_asked(
     assert fake.num_calls["time"] == 7 + 3 * 7 + 3 * 2 * 7
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_machine_that_flickers_is_calibrated_by_medians(make: Any, again: bool) -> None:
+    """Each reading is slow by chance; what is measured later is scaled to how slow it is mostly."""
+
+    class Flickering(FakeChildren):
+        rng = np.random.default_rng(0)
+
+        def time(self, request: Any, timeout_secs: float) -> Any:
+            result = super().time(request, timeout_secs)
+            slow = np.exp(self.rng.normal(0.4, 0.15, len(result.secs)))
+            return replace(result, secs=tuple(float(s) for s in np.multiply(result.secs, slow)))
+
+    _, quiet = make()
+    wanted = quiet.calibrate()
+    _, measuring = make()
+    measuring.measurer.children = Flickering()
+    found = measuring.recalibrate(wanted) if again else measuring.calibrate()
+    assert found["kappa"] == pytest.approx(wanted["kappa"], abs=0.1)
+    assert found["fmas_per_cycle"] == wanted["fmas_per_cycle"]
+    assert found["reference_secs"] == pytest.approx(np.exp(0.4) * wanted["reference_secs"], rel=0.06)
+    assert measuring.measurer.base_secs == found["reference_secs"]
+
+
 def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
