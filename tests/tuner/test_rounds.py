@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from benchmarks.fake_children import FakeChildren, FakeCpu
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.cli.show import show_library
 from dietcode.measure.local import LocalMachine
-from dietcode.measure.records import Measurement, read_records, write_records
+from dietcode.measure.records import read_records, write_records
 from dietcode.measure.requests import BuildResult
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import MicroKernel
@@ -27,7 +26,6 @@ from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner import planner as planner_module
 from dietcode.tuner.events import Event
-from dietcode.tuner.finals import finalists
 from dietcode.tuner.planner import Planner
 from dietcode.tuner.reselect import reselect
 from dietcode.tuner.search import Search
@@ -139,21 +137,6 @@ def test_what_leads_by_one_lucky_reading_is_read_again(own_cache: Path) -> None:
         read = dict(zip(map(repr, rows[name]["points"]), rows[name]["secs"], strict=True))
         for point, secs in zip(quiet[name]["points"], quiet[name]["secs"], strict=True):
             assert read[repr(point)] == pytest.approx(secs)
-
-
-def test_all_that_are_the_best_somewhere_are_finalists() -> None:
-    """However many they are; of the others as many as make ten."""
-    rng, names = np.random.default_rng(0), [MicroKernel(rows, 32) for rows in range(1, 16)]
-    throughput = np.full((12, 15), 0.97) + rng.uniform(0, 1e-3, (12, 15))
-    throughput[np.arange(12), np.arange(12)] = 1.0
-    measurements = {kernel: Measurement(kernel, "hardware") for kernel in names}
-    fitted = SimpleNamespace(throughput=throughput, models=[SimpleNamespace(micro_kernel=k) for k in names])
-    domain: Any = SimpleNamespace(fit=lambda *_: fitted)
-    records: Any = SimpleNamespace(measurements=measurements)
-    found = finalists(domain, {}, records)
-    assert [one.micro_kernel for one in found] == names[:12]
-    fitted.throughput = throughput[:3]
-    assert len(finalists(domain, {}, records)) == 10
 
 
 @pytest.mark.long
