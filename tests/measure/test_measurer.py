@@ -273,7 +273,7 @@ def test_the_reference_waits_for_no_cache(make: Any, registers: int, vector_byte
     extents, tile = facts["reference_extents"], Limits.of(target).narrow_tile()
     assert measuring.measurer.reference[2] == extents
     counts = count(PROBLEM, tile, Limits.of(target), {k: np.array([v]) for k, v in extents.items()})
-    assert counts.imbalance[0] == 1 and counts.f_pad[0] == 1 and counts.tiles[0] == 4 * counts.visits[0]
+    assert counts.imbalance[0] == 1 and counts.f_pad[0] == 1 and counts.tiles[0] == 16 * counts.visits[0]
     assert 4 * extents["k"] * (tile.rows + tile.columns) <= target.l1_bytes
     own = extents["k"] * (extents["m"] + extents["n"] / target.num_cores)
     assert 4 * own <= target.l2_bytes / 2
