@@ -25,9 +25,7 @@ from dietcode.target.fma import FMA_LATENCY, FMAS
 REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
-_FLICKERING_SWEEPS = (
-    40  # whose median counts: that of 20 had κ of 0.69 ± 0.13, the fastest of 7 of 0.50 ± 0.25
-)
+_FLICKERING_SWEEPS = 40  # whose median counts: κ of 0.73 ± 0.08, of the fastest of 7 0.50 ± 0.25, seen once
 _MOST_SECS = 5.0  # of further sevens of sweeps, while κ says that the cores did not run side by side
 _ROW_TILES, _COLUMN_TILES = 16, 8  # of a core, in a reading of the reference kernel
 _READ_REDUCTION = 128  # so that a panel and a tile's rows fit L1
