@@ -91,6 +91,7 @@ class Measurer:
     base_secs: float | None = None
     reference: tuple[AnyProblem, str, Point] | None = None
     reference_readings: list[float] = field(default_factory=list)
+    has_flickered: bool = field(default=False, init=False)
 
     def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
         """Build all side by side."""
@@ -164,9 +165,14 @@ class Measurer:
 
     @property
     def flickers(self) -> bool:
-        """Whether one reference reading is mostly more than 5 % from the next."""
+        """Whether one reference reading is mostly more than 5 % from the next, now or at some time before.
+
+        What is read in two ways is not comparable: in steady moments, the slow ones are scaled by less.
+        """
         recent = np.log(self.reference_readings[-_WINDOW:])
-        return len(recent) > 2 and bool(np.median(np.abs(np.diff(recent))) > np.log(_FLICKERS))
+        if len(recent) > 2 and np.median(np.abs(np.diff(recent))) > np.log(_FLICKERS):
+            self.has_flickered = True
+        return self.has_flickered
 
     def _trend(self, usual: float) -> float:
         """Return how much slower the machine is than at the calibration; machines drift over minutes."""

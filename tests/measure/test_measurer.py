@@ -158,6 +158,20 @@ def test_a_machine_that_flickers_is_read_five_times(make: Any, monkeypatch: pyte
     assert off.std() < 0.12  # of one reading beside one of the reference kernel: 0.18
 
 
+def test_a_machine_that_has_flickered_is_read_so_from_then_on(make: Any) -> None:
+    """It is steady again, and half as fast: this is scaled as it is, not as far as is believed elsewhere."""
+    factors = np.exp(np.random.default_rng(0).normal(0.0, 0.15, 30)).tolist()
+    _, measuring = make(disturbed=dict(enumerate([*factors, *[2.0] * 2000])))
+    _, other = make()
+    _, other = attach(other)
+    _, measurer = attach(measuring, other.usual_reference_secs)
+    path = built(measuring)
+    for _ in range(10):
+        result = measurer.time(path, POINTS)
+    assert (result.attempts, result.drift) == (5, pytest.approx(2.0))
+    assert result.secs == pytest.approx(expected_secs())
+
+
 def test_spells_longer_than_a_batch_are_no_flickering(make: Any) -> None:
     slow = {reading: 1.5 for reading in range(1000) if reading // 12 % 2}
     _, measuring = make(disturbed=slow)
