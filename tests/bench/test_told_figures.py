@@ -297,6 +297,26 @@ def test_the_readme_tells_how_far_fits_are_off_on_a_zen_3() -> None:
     ) in told("docs/method.md")
 
 
+def test_the_readme_tells_how_far_predictions_are_off_on_a_zen_3() -> None:
+    names = ("bert-dense", "dense-rows", "bert-bmm-qk", "bert-bmm-pv", "two-dims")
+    rows, text = [record(ZEN3, f"prediction-{name}") for name in names], told("README.md")
+
+    def of_all(figures: list[str]) -> str:
+        *others, last = figures
+        return f"{', '.join(others)} and {last}%"
+
+    means, worst = (
+        [f"{row[key] * 100:.{n}f}" for row in rows] for key, n in (("gap_mean", 1), ("gap_worst", 0))
+    )
+    left = [f"{headline_tables.gap_to_median(row) * 100:.1f}" for row in rows]
+    assert (
+        f"{', '.join(names[:-1])} and {names[-1]} are off by {of_all(means)} in the mean "
+        f"and by {of_all(worst)} at worst, and with one factor for all shapes taken out by {of_all(left)} "
+        "in the mean"
+    ) in text
+    assert not any(row["num_disturbed"] for row in rows)
+
+
 def test_the_method_tells_the_gain_of_each_axis() -> None:
     rows, text = record(EARLIER, "axes")["rows"], (DOCS / "method.md").read_text()
     lines = [line for line in text.splitlines() if re.fullmatch(r"\|.*\d \|.*\d\.\d\d × \|", line)]
