@@ -33,6 +33,7 @@ _SLOWEST = 1.3  # of the calibration: what is slower is no drift, but something 
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
 _FLICKERS = 1.05  # from one reference reading to the next: slow moments are shorter than a batch
+_FEWEST_CHANGES = 6  # from one reading to the next: the first ones of a process are slow
 _FLICKERING_ATTEMPTS = 5  # whose median counts then; no wait between them would help
 _TRIES = 2  # of the reference kernel: the machine that measures may have been lost, and another taken
 
@@ -79,6 +80,12 @@ class Measurer:
         The reference kernel's usual reading at the calibration: the speed that all times are scaled to.
     reference : tuple of (AnyProblem, path, point), optional
         The kernel that is read before and after each batch.
+
+    Attributes
+    ----------
+    flickers : bool
+        Whether one reading of it was mostly more than 5 % from the next, now or at some time before: what is
+        read in two ways is not comparable, since slow moments that are steady are scaled by less.
     """
 
     children: Children
@@ -91,7 +98,7 @@ class Measurer:
     base_secs: float | None = None
     reference: tuple[AnyProblem, str, Point] | None = None
     reference_readings: list[float] = field(default_factory=list)
-    has_flickered: bool = field(default=False, init=False)
+    flickers: bool = field(default=False, init=False)
 
     def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
         """Build all side by side."""
@@ -163,17 +170,6 @@ class Measurer:
         outcome = self.children.time(request, self.timeout_secs)
         return outcome, before, self.read_reference() if outcome.error is None else before
 
-    @property
-    def flickers(self) -> bool:
-        """Whether one reference reading is mostly more than 5 % from the next, now or at some time before.
-
-        What is read in two ways is not comparable: in steady moments, the slow ones are scaled by less.
-        """
-        recent = np.log(self.reference_readings[-_WINDOW:])
-        if len(recent) > 2 and np.median(np.abs(np.diff(recent))) > np.log(_FLICKERS):
-            self.has_flickered = True
-        return self.has_flickered
-
     def _trend(self, usual: float) -> float:
         """Return how much slower the machine is than at the calibration; machines drift over minutes."""
         return 1.0 if self.base_secs is None else usual / self.base_secs
@@ -192,6 +188,8 @@ class Measurer:
         problem, path, extents = self.reference
         (secs,) = self.time_problem(problem, path, [extents])
         self.reference_readings.append(secs)
+        changes = np.abs(np.diff(np.log(self.reference_readings[-_WINDOW:])))
+        self.flickers |= len(changes) >= _FEWEST_CHANGES and bool(np.median(changes) > np.log(_FLICKERS))
         return secs
 
     def time_problem(self, problem: AnyProblem, path: str, points: Sequence[Point]) -> list[float]:

@@ -172,6 +172,13 @@ def test_a_machine_that_has_flickered_is_read_so_from_then_on(make: Any) -> None
     assert result.secs == pytest.approx(expected_secs())
 
 
+def test_a_process_that_begins_slowly_does_not_flicker(make: Any) -> None:
+    _, measuring = make(disturbed={0: 2.0, 1: 1.2})
+    _, measurer = attach(measuring)
+    assert not measurer.flickers
+    assert measurer.time(built(measuring), POINTS).attempts == 1
+
+
 def test_spells_longer_than_a_batch_are_no_flickering(make: Any) -> None:
     slow = {reading: 1.5 for reading in range(1000) if reading // 12 % 2}
     _, measuring = make(disturbed=slow)
