@@ -38,7 +38,7 @@ from dietcode.tuner.report import records_of
 
 _MOST_SLOWER = 1.25  # of the reference kernel beside a reading over what is usual in the run
 _ENOUGH, _MOST = 0.03, 0.05  # of the interval of a median to either side: is read enough; is no figure
-MOST_SECS = 200.0  # in which rounds begin
+_MOST_SECS = 200.0  # in which rounds begin
 _LEAST_READINGS = 2  # of an instance in each pass
 Row = dict[str, Any]
 Reading = tuple[float, float, float]
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("library", type=Path)
     parser.add_argument("--instances", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--secs", type=float, default=MOST_SECS, help="rounds begin for so long, at most")
+    parser.add_argument("--secs", type=float, default=_MOST_SECS, help="rounds begin for so long, at most")
     parser.add_argument("--random-state", type=int, default=0)
     arguments = parser.parse_args()
     with Stand(arguments.library) as stand:
@@ -108,14 +108,14 @@ def _left_out(stand: Stand, row: Row) -> float:
     return float(fitted.throughput[0, names.index(cpu_micro_kernel(chosen).name)]) / 1e9
 
 
-def measure(stand: Stand, drawn: Row, num_rounds: int, most_secs: float = MOST_SECS) -> Row:
+def measure(stand: Stand, drawn: Row, num_rounds: int, most_secs: float = _MOST_SECS) -> Row:
     """Two passes of `num_rounds` rounds or more over the instances that were drawn."""
     rows: list[Row] = drawn["instances"]
     rounds: list[list[Reading]] = []
     until = time.monotonic() + most_secs
-    while len(rounds) < 2 * num_rounds or (time.monotonic() < until and not _enough(*_scaled(rounds))):
+    while len(rounds) < 2 * num_rounds or (time.monotonic() < until and not _is_enough(*_counted(rounds))):
         rounds.append(_round(stand, rows))
-    secs, slower = _scaled(rounds)
+    secs, slower = _counted(rounds)
     measured = [_judged(row, *pair) for row, *pair in zip(rows, secs.T, slower.T, strict=True)]
     kept = calm(measured, drawn["workload"])
     ratios = np.asarray([row["predicted"] / row["measured"] for row in kept])
@@ -137,7 +137,7 @@ def measure(stand: Stand, drawn: Row, num_rounds: int, most_secs: float = MOST_S
     }
 
 
-def _scaled(rounds: list[list[Reading]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _counted(rounds: list[list[Reading]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Seconds, NaN where a reading does not count, and how slow the machine was: [rounds, rows] each."""
     secs, before, after = np.moveaxis(np.asarray(rounds), -1, 0)
     slower = (before + after) / 2
@@ -145,7 +145,7 @@ def _scaled(rounds: list[list[Reading]]) -> tuple[npt.NDArray[np.float64], npt.N
     return secs, slower
 
 
-def _enough(secs: npt.NDArray[np.float64], slower: npt.NDArray[np.float64]) -> bool:
+def _is_enough(secs: npt.NDArray[np.float64], slower: npt.NDArray[np.float64]) -> bool:
     """Whether the median of every row is known, and each pass has readings of it."""
     return all(_fewest(row) >= _LEAST_READINGS and _reach(row) <= _ENOUGH for row in (secs / slower).T)
 

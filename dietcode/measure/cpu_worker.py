@@ -208,10 +208,9 @@ def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
     """
     import tvm
 
-    found = []
+    found, of_problem, point = [], str(problem), tuple(sorted(extents.items()))
     for number, (name, shape) in enumerate(layouts(problem, extents, lanes)):
-        point = () if name in problem.packed else tuple(sorted(extents.items()))
-        key = (str(problem), name, tuple(shape), point)
+        key = (of_problem, name, tuple(shape), () if name in problem.packed else point)
         if key not in _OPERANDS:
             array = random_array(problem, name, shape, extents, np.random.default_rng(number))
             _OPERANDS[key] = (tvm.runtime.tensor(array), array.nbytes)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietcode.backends.protocol import Domain, MeasuringDevice
-from dietcode.cost_model.model import Extents
+from dietcode.cost_model.model import Extents, Fitted
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.measure.requests import BuildResult, Point
 from dietcode.search_space.candidate import AnyMicroKernel
@@ -77,7 +77,7 @@ def read_leaders(
     Parameters
     ----------
     domain, extents
-        As of `finalists`.
+        What fits the records, and the instances it predicts.
     between : sequence of mapping of str to int
         Further instances to read them at.
     out_of_time : callable
@@ -85,7 +85,8 @@ def read_leaders(
     """
     finals: dict[AnyMicroKernel, _Final] = {}
     while not out_of_time():
-        new = [m for m in finalists(domain, extents, store.records) if m.micro_kernel not in finals]
+        fitted = domain.fit(store.records, extents)
+        new = [m for m in finalists(fitted, store.records) if m.micro_kernel not in finals]
         if new:
             assert store.records.calibration is not None
             device.attach(store.records.calibration)
@@ -94,8 +95,8 @@ def read_leaders(
                 finals[measurement.micro_kernel] = _final(measurement, library, between)
             todo = [finals[m.micro_kernel] for m in new]
         else:
-            leading = [finals[k] for k in _leaders(domain, extents, store.records) if k in finals]
-            todo = [final for final in leading if final.asked < _enough(list(finals.values()))]
+            enough = _enough_readings(list(finals.values()))
+            todo = [finals[k] for k in _leaders(fitted) if k in finals and finals[k].asked < enough]
         if not todo:
             break
         _read_again(todo, device, on_event, out_of_time)
@@ -103,7 +104,7 @@ def read_leaders(
             store.append(_line(final).to_json())
 
 
-def _enough(finals: list[_Final]) -> int:
+def _enough_readings(finals: list[_Final]) -> int:
     """How many readings of one are enough, by how far those of one finalist are mostly from each other.
 
     The standard error of a median of n is √(π/2n) of their deviation.
@@ -148,12 +149,11 @@ def _line(final: _Final) -> Measurement:
     return replace(line, points=final.points, secs=tuple(float(s) for s in final.medians))
 
 
-def finalists(domain: Domain, extents: Extents, records: Records) -> list[Measurement]:
+def finalists(fitted: Fitted, records: Records) -> list[Measurement]:
     """Return micro-kernels with too few readings, of those within some percent of the best for an instance.
 
     The best ones are all taken, of the others as many as make ten.
     """
-    fitted = domain.fit(records, extents)
     best = fitted.throughput.max(axis=1, keepdims=True)
     shortfall = (1.0 - fitted.throughput / best).min(axis=0)
     order = [int(i) for i in np.argsort(shortfall, kind="stable") if shortfall[i] <= _MARGIN]
@@ -162,9 +162,8 @@ def finalists(domain: Domain, extents: Extents, records: Records) -> list[Measur
     return [leader for leader in leaders if leader.num_readings < _READINGS]
 
 
-def _leaders(domain: Domain, extents: Extents, records: Records) -> list[AnyMicroKernel]:
+def _leaders(fitted: Fitted) -> list[AnyMicroKernel]:
     """Return micro-kernels that are the best at many instances."""
-    fitted = domain.fit(records, extents)
     best = fitted.throughput.argmax(axis=1)
     share = np.bincount(best, minlength=len(fitted.models)) / len(best)
     return [model.micro_kernel for model, s in zip(fitted.models, share, strict=True) if s >= _MANY]

@@ -19,13 +19,13 @@ def test_all_that_are_the_best_somewhere_are_finalists() -> None:
     throughput = np.full((12, 15), 0.97) + rng.uniform(0, 1e-3, (12, 15))
     throughput[np.arange(12), np.arange(12)] = 1.0
     measurements = {kernel: Measurement(kernel, "hardware") for kernel in names}
-    fitted = SimpleNamespace(throughput=throughput, models=[SimpleNamespace(micro_kernel=k) for k in names])
-    domain: Any = SimpleNamespace(fit=lambda *_: fitted)
+    models = [SimpleNamespace(micro_kernel=kernel) for kernel in names]
+    fitted: Any = SimpleNamespace(throughput=throughput, models=models)
     records: Any = SimpleNamespace(measurements=measurements)
-    found = finalists(domain, {}, records)
+    found = finalists(fitted, records)
     assert [one.micro_kernel for one in found] == names[:12]
     fitted.throughput = throughput[:3]
-    assert len(finalists(domain, {}, records)) == 10
+    assert len(finalists(fitted, records)) == 10
 
 
 class Board:
