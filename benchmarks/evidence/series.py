@@ -182,7 +182,8 @@ def ours(data: Row) -> str:
         f"{_HELD_OUT[gap['held_out']]}, machine's drift taken out ({gap['gap_mean_unscaled']:.1%} as read), "
         f"where two passes differ by twice {gap['repeat_floor']:.1%}, and {gap['gap_worst']:.0%} at worst; "
         f"{kind} {worst:.0%} off at {where} "
-        f"in turns with the other paths, which take the caches; {_seconds(data)}."
+        f"in turns with the other paths, which take the caches, at the speed that the machine had then; "
+        f"{_seconds(data)}."
     )
 
 
