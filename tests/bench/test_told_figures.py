@@ -345,6 +345,8 @@ def test_the_readme_tells_how_far_predictions_are_off_on_a_zen_3() -> None:
         json.loads((DOCS / "evidence" / ZEN3 / f"figure-{name}.json").read_text()) for name in ("15-18", "16")
     ]
     dense, hidden = (f"{one['data']['prediction']['gap_mean'] * 100:.1f}%" for one in later)
+    vendor = " and ".join(f"{one['data']['summary']['of_vendor']:.2f}" for one in later)
+    assert f"Figures 15, 16 and 18 on the Zen 3 ({vendor} × of PyTorch" in text
     assert f"two of an hour later by {dense} (bert-dense) and {hidden} (bert-dense-hidden;" in text
 
 
