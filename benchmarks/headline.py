@@ -4,10 +4,10 @@
 
 Made from ``benchmarks/results/<device>/`` alone, of ``cpu-*.json``, ``prediction-*.json``,
 ``ablation-*.json``, ``single-*.json``, ``oracle-*.json``, ``per-shape-*.json``, ``sources.json`` and
-``company.json``. Writes ``docs/evidence/<device>/workloads.md``, and the tables of one device between two
-marks in the README. Rows from a tree with uncommitted changes are marked, as are those of another generator
-than today's, those whose shapes the record does not call held out, and those of which it does not say
-whether something disturbed them. What was drawn for a prediction and never measured is named.
+``company.json``. Writes ``docs/evidence/<device>/workloads.md``, and a short table of one device between
+two marks in the README. Rows from a tree with uncommitted changes are marked, as are those of another
+generator than today's, those whose shapes the record does not call held out, and those of which it does not
+say whether something disturbed them. What was drawn for a prediction and never measured is named.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from benchmarks.headline_tables import (
     gap_table,
     oracle_table,
     per_shape,
+    short_table,
     single_table,
     source_table,
     speed_table,
@@ -186,7 +187,7 @@ def notes(rows: list[Row]) -> list[str]:
 
 
 def with_table(text: str) -> str:
-    """The README with today's tables between its marks.
+    """The README with today's table between its marks.
 
     Raises
     ------
@@ -195,7 +196,7 @@ def with_table(text: str) -> str:
     """
     folder = RESULTS / README_DEVICE
     speeds, gaps = found(folder, "cpu"), found(folder, "prediction")
-    parts = [speed_table(speeds), "Predictions there:", gap_table(gaps), *notes([*speeds, *gaps])]
+    parts = [short_table(speeds, gaps), *notes([*speeds, *gaps])]
     return between_marks(text, "benchmarks.headline", parts, README)
 
 

@@ -17,6 +17,37 @@ from dietcode.measure.disturbance import undisturbed_of
 Row = dict[str, Any]
 
 
+def short_table(rows: list[Row], gaps: list[Row]) -> str:
+    """A row a workload of what the README tells: speeds over PyTorch, predictions, and what tuning took."""
+    heads = "workload|in bursts|interval|worst|call by call|worst there|predictions off|tuning|micro-kernels"
+    told = {gap["workload"]: gap for gap in gaps}
+    lines = []
+    for row in rows:
+        low, high = interval(row)
+        ratio = row["summary"]["ratio"]
+        lines.append(
+            [
+                described(row["workload"]),
+                f"{ratio['geomean']:.2f} ×",
+                f"{low:.2f} to {high:.2f}",
+                f"{ratio['worst']:.2f} ×",
+                *call_by_call(row)[:2],
+                _off(told[row["workload"]], row) if row["workload"] in told else "not measured",
+                tuning_secs(row),
+                str(row["num_micro_kernels"]),
+                commit(row),
+            ]
+        )
+    return markdown([*heads.split("|"), "commit"], lines)
+
+
+def _off(gap: Row, row: Row) -> str:
+    """Mean and worst gap, with marks, and with the commit where that is another than the row's."""
+    marks = {None: " ‡", "left out of the fit": " ‖"}.get(gap["held_out"], "")
+    other = "" if commit(gap) == commit(row) else f" ({commit(gap)})"
+    return f"{gap['gap_mean']:.1%}, {gap['gap_worst']:.0%} at worst{marks}{other}"
+
+
 def speed_table(rows: list[Row]) -> str:
     """A row a workload."""
     heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline"
@@ -24,19 +55,12 @@ def speed_table(rows: list[Row]) -> str:
     heads += "|commit"
     lines = []
     for row in rows:
-        summary, tuning = row["summary"], row["tuning"]
-        secs = (
-            "not noted"
-            if tuning["secs"] is None
-            else "disturbed"
-            if tuning.get("disturbed")
-            else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
-        )
+        summary = row["summary"]
         low, high = interval(row)
         lines.append(
             [
                 described(row["workload"]),
-                secs,
+                tuning_secs(row),
                 str(row["num_micro_kernels"]),
                 f"{row['library_bytes'] / 1000:.0f} kB",
                 f"{summary['ratio']['geomean']:.2f} ×",
@@ -50,6 +74,14 @@ def speed_table(rows: list[Row]) -> str:
             ]
         )
     return markdown(heads.split("|"), lines)
+
+
+def tuning_secs(row: Row) -> str:
+    """Seconds of a row's tuning, where that is noted and nothing disturbed it."""
+    tuning = row["tuning"]
+    if tuning["secs"] is None:
+        return "not noted"
+    return "disturbed" if tuning.get("disturbed") else f"{tuning['secs']:.0f} s{' (cold)' * tuning['cold']}"
 
 
 def gap_table(rows: list[Row]) -> str:
