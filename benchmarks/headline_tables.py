@@ -190,7 +190,9 @@ def source_table(rows: list[Row]) -> str:
 
 def ablation(row: Row) -> str:
     """What the libraries of whole searches reach, each part of the search left out in turn."""
-    heads = "search|runs|score, median|least|most|micro-kernels measured|seconds|ended by"
+    heads = (
+        "search|runs|score, median|least|most|micro-kernels measured|MetaSchedule's trials|seconds|ended by"
+    )
     runs = {name: [run for run in row["runs"] if run["variant"] == name] for name in row["summary"]}
     lines = [
         [
@@ -198,6 +200,7 @@ def ablation(row: Row) -> str:
             str(len(runs[name])),
             *(f"{facts[f'score_{kind}']:.3f}" for kind in ("median", "least", "most")),
             f"{facts['measured_median']:.0f}",
+            _trials_of(runs[name]),
             f"{facts['secs_median']:.0f}",
             counted(run.get("stop", "not noted") for run in runs[name]),
         ]
@@ -221,6 +224,14 @@ def ablation(row: Row) -> str:
             " No search was ended by its seconds, which are no part of the comparison: others may have run."
         )
     return text + "\n\n" + markdown(heads.split("|"), lines)
+
+
+def _trials_of(runs: list[Row]) -> str:
+    """How many trials of MetaSchedule the runs had, the fewest and the most where they differ."""
+    noted = [run["metaschedule_trials"] for run in runs if "metaschedule_trials" in run]
+    if len(noted) < len(runs):
+        return "not noted"
+    return " to ".join(map(str, sorted({min(noted), max(noted)})))
 
 
 def counted(names: Iterable[str]) -> str:

@@ -212,7 +212,7 @@ def test_a_device_where_shapes_were_only_drawn_has_no_page(
 def test_parts_of_the_search_and_budgets_of_one_shape_have_tables(folder: Path) -> None:
     page = headline.page(folder)
     assert (
-        "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | 52 | stalled 1, not noted 1 |" in page
+        "| full | 2 | 0.950 | 0.900 | 0.980 | 15 | not noted | 52 | stalled 1, not noted 1 |" in page
         and "Commit aaa §." in page
     )
     assert "1 of 3 shapes were disturbed" in page and "MetaSchedule ran in every search" in page
@@ -250,6 +250,25 @@ def test_sources_are_read_from_a_library(tmp_path: Path) -> None:
         "num_chosen": 1,
         "sources": {"hardware": {"num_chosen": 1, "num_measured": 4, "gain": 0.2}},
     }
+
+
+def test_an_ablation_says_how_many_trials_of_metaschedule_its_runs_had(folder: Path) -> None:
+    (row,) = headline.found(folder, "ablation")
+    for run, trials in zip(row["runs"], (24, 0), strict=True):
+        run["metaschedule_trials"] = trials
+    assert "| 15 | 0 to 24 | 52 |" in headline_tables.ablation(row)
+    row["runs"][0]["metaschedule_trials"] = 0
+    assert "| 15 | 0 | 52 |" in headline_tables.ablation(row)
+
+
+def test_the_short_table_has_the_gap_beside_the_speed(folder: Path) -> None:
+    (row,), (gap,) = headline.found(folder, "cpu"), headline.found(folder, "prediction")
+    table = headline_tables.short_table([row], [gap])
+    assert "| 2.0%, 10% at worst ‡ (def §) | 61 s (cold) | 3 |" in table
+    assert "| 2.0%, 10% at worst ‖ | 61 s" in headline_tables.short_table(
+        [row], [gap | {"held_out": "left out of the fit", "commit": row["commit"]}]
+    )
+    assert "| not measured | 61 s" in headline_tables.short_table([row], [])
 
 
 def test_the_gain_of_a_free_choice_is_over_the_best_one_for_all() -> None:

@@ -308,6 +308,17 @@ def test_the_page_of_blocks_has_the_figures_of_the_records(device: Path) -> None
         assert told in page, name
 
 
+def test_table_1_counts_the_shapes_whose_tuning_alone_nothing_disturbed() -> None:
+    folder = OUTPUT / "amd-epyc-family-25-model-1-2-cores"
+    table = json.loads((folder / "table-1.json").read_text())["data"]
+    for row, name in zip(table["workloads"], ("15-18", "16", "17-19"), strict=True):
+        data = json.loads((folder / f"figure-{name}.json").read_text())["data"]
+        calm = [one["tuning_secs"] for one in data["instances"] if not one["tuning_disturbed"]]
+        assert row["secs_alone_mean"] == pytest.approx(sum(calm) / len(calm))
+        assert row["num_timed_alone"] == len(calm)
+    assert "(3 shapes measured)" in series.table_complexity(table)[3][4]
+
+
 @pytest.mark.parametrize("slowdown", [1.0, 2.0])
 def test_what_is_done_once_says_whether_others_ran(monkeypatch: pytest.MonkeyPatch, slowdown: float) -> None:
     machine = SlowMachine(slowdown)
@@ -332,6 +343,8 @@ def test_figures_of_the_paper_have_no_disturbed_rows() -> None:
     assert "bert-dense 66.7" not in series.ours_complexity(table) and "resnet50" in series.ours_complexity(
         table
     )
+    dense["secs_disturbed"], dense["instances"][1]["tuning_disturbed"] = None, WHY
+    assert "one alone (without that of T = 11, which something disturbed)" in series.ours(dense)
     path, *_ = sorted(OUTPUT.glob("*/section-5.3.json"))
     pruning = json.loads(path.read_text())["data"]
     pruning["runs"][1]["disturbed"] = WHY

@@ -55,6 +55,16 @@ def test_the_page_tells_speeds_of_its_records() -> None:
     rows = headline.found(RESULTS / SHARED, "cpu")
     peaks = [bound for row in rows for bound in row["summary"]["peak_gflops"]]
     gaps = [headline_tables.off_in_bursts(row) for row in rows]
+    calls = [headline_tables.call_by_call(row) for row in rows]
+    *means, last = (mean.removesuffix(" ×") for mean, _, _ in calls)
+    assert (
+        f"call by call {', '.join(means)} and {last} × (worst {min(w for _, w, _ in calls)}".rstrip(" ×")
+        in text
+    )
+    assert (
+        f"by {min(int(g[:-1]) for *_, g in calls)} to {max(int(g[:-1]) for *_, g in calls)}% (tables)"
+        in re.sub(r"\(\[tables\]\([^)]*\)\)", "(tables)", text)
+    )
     ratios = {row["workload"]: row["summary"]["ratio"] for row in rows}
     dense, *others = (ratios.pop(name) for name in ("bert-dense", "dense-rows", "bert-bmm-qk", "bert-bmm-pv"))
     large, qk, pv = (f"{one['geomean']:.2f} × ({one['worst']:.2f})" for one in others)
@@ -188,6 +198,8 @@ def test_the_page_tells_speeds_of_the_h100() -> None:
         f"({geomean(high):.2f} × over the eight that were timed, {geomean(rest):.2f} × over the other 24)"
         in text
     )
+    triton = [sum("triton" in row["others"] for row in one["instances"]) for one in (half, single)]
+    assert f"with Triton at {triton[0]} (float16) and {triton[1]} (float32) of 32 shapes" in text
     means = [one["headline"]["mean_ratio"] for one in (half, single, products, convolution, *blocks)]
     for mean in means:
         assert f"{mean:.2f} ×" in text
@@ -195,6 +207,10 @@ def test_the_page_tells_speeds_of_the_h100() -> None:
 
 def test_the_page_tells_where_calls_in_turns_are_slower_than_pytorchs() -> None:
     text, said = told("docs/measured.md"), []
+    for name in ("bert-bmm-qk", "bert-bmm-pv"):
+        roof = record(EPYC, f"cpu-{name}")["summary"]["of_roof"]
+        assert f"{roof['geomean']:.0%} ({name}, {roof['worst']:.0%} at T = 1)" in text
+        assert roof["worst_at"] == {"T": 1}
     for name in ("resnet50-conv3x3", "bert-dense-hidden", "bert-dense", "dense-rows", "bert-bmm-qk"):
         calm = [one for one in record(EPYC, f"cpu-{name}")["instances"] if not one.get("disturbed")]
         rows = [one["in_company"] for one in calm]
@@ -245,9 +261,8 @@ def test_the_page_tells_that_no_part_is_told_apart_on_a_zen_3() -> None:
     scores = {name: f"{one['score_median']:.3f}" for name, one in summary.items()}
     full = summary["full"]
     assert (
-        f"full {scores['full']} ({full['score_least']:.3f} to {full['score_most']:.3f}), MetaSchedule always "
-        f"{scores['always-metaschedule']}, no mutation {scores['no-mutation']}, no learning "
-        f"{scores['no-learning']}, five runs each"
+        f"full {scores['full']} ({full['score_least']:.3f} to {full['score_most']:.3f}), no mutation "
+        f"{scores['no-mutation']}, no learning {scores['no-learning']}, five runs each"
     ) in told("docs/measured.md")
     tried = [run["measured"] for run in runs if run["stop"] == "seconds"]
     (space,) = {run["measured"] for run in runs if run["variant"] == "no-mutation"}
@@ -255,7 +270,11 @@ def test_the_page_tells_that_no_part_is_told_apart_on_a_zen_3() -> None:
         f"the 60 s ended {len(tried)} of {len(runs)} runs, after {min(tried)} to {max(tried)} micro-kernels "
         f"(without mutation there were {space} in all)"
     ) in told("docs/measured.md")
-    assert len(runs) == 5 * len(summary)
+    assert len(runs) == 5 * len(summary) and not any(run["metaschedule_trials"] for run in runs)
+    told_of = f"always ({scores['always-metaschedule']}) have no trial of it on record"
+    disturbed = sum(bool(row["disturbed"]) for row in found["instances"])
+    assert told_of in told("docs/measured.md")
+    assert f"{disturbed} of {len(found['instances'])} shapes were disturbed" in told("docs/measured.md")
     assert max(one["score_least"] for one in summary.values()) < min(
         one["score_most"] for one in summary.values()
     ), "their ranges overlap"
@@ -359,6 +378,9 @@ def test_pages_tell_of_the_figures_on_a_zen_3() -> None:
     assert (
         f"bert-dense was off by {gaps[0]}, bert-dense-hidden by {gaps[1]} and the convolution by {gaps[2]}"
     ) in text
+    without = [row for row in found[0]["instances"] if row["shape_vars"] != {"T": 4}]
+    rest = geomean(row["dietcode_gflops"] / max(row["vendors"].values()) for row in without)
+    assert f"the first is {rest:.2f} × without T = 4" in text and len(without) == 3
     vendor = [f"{one['summary']['of_vendor']:.2f}" for one in found]
     assert f"Figures 15 to 19 on the Zen 3 ({vendor[0]}, {vendor[1]} and {vendor[2]} × of PyTorch" in text
     method, keys = told("docs/method.md"), ("slower_than_at_calibration", "gap_mean_unscaled")
