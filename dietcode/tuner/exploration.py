@@ -82,6 +82,7 @@ class Exploration:
         TuningError
             No micro-kernel worked.
         """
+        begun = self.clock()
         if self.records.problem is None:
             self.store.append({"kind": "problem", **self.task.problem.to_json()})
         earlier = [(problem_from_json(r.problem), r) for r in self.others if r.problem is not None]
@@ -112,6 +113,7 @@ class Exploration:
                 seeding.after_first_round(self.records.rounds[0])
             self._search(seeding, known)
         self._check_any_worked()
+        searched = self.clock()
         read_leaders(
             self.domain,
             self.task.extents,
@@ -120,6 +122,7 @@ class Exploration:
             self.device.finals_between(self.task.problem, self.task.extents),
             on_event=self.on_event,
             out_of_time=self._out_of_time,
+            had_enough=lambda: self.clock() - searched > searched - begun,
         )
 
     def _check_any_worked(self) -> None:

@@ -71,6 +71,7 @@ def read_leaders(
     *,
     on_event: OnEvent,
     out_of_time: Callable[[], bool],
+    had_enough: Callable[[], bool],
 ) -> None:
     """Read the finalists again, then those that lead instead, until all that lead were, and often enough.
 
@@ -82,6 +83,8 @@ def read_leaders(
         Further instances to read them at.
     out_of_time : callable
         Whether reading is to end.
+    had_enough : callable
+        Whether more than three readings of one are no longer worth their time.
     """
     finals: dict[AnyMicroKernel, _Final] = {}
     while not out_of_time():
@@ -94,6 +97,8 @@ def read_leaders(
             for measurement, library in zip(new, built, strict=True):
                 finals[measurement.micro_kernel] = _final(measurement, library, between)
             todo = [finals[m.micro_kernel] for m in new]
+        elif had_enough():
+            break
         else:
             enough = _enough_readings(list(finals.values()))
             todo = [finals[k] for k in _leaders(fitted) if k in finals and finals[k].asked < enough]

@@ -62,7 +62,8 @@ class Board:
 
     def read(self, **options: Any) -> list[Any]:
         board: Any = self
-        told = {"on_event": lambda event: None, "out_of_time": lambda: False} | options
+        never = {"out_of_time": lambda: False, "had_enough": lambda: False}
+        told = {"on_event": lambda event: None, **never, **options}
         read_leaders(board, {}, board, board, [{"m": 6}], **told)
         return [self.records.measurements[kernel] for kernel in self.names]
 
@@ -77,6 +78,12 @@ def test_those_that_lead_at_many_instances_are_read_until_their_medians_are_know
     assert 5 <= many <= 9 and 5 <= again <= 9
     assert others == [3] * 6
     assert [one.num_readings for one in Board(0.3).read()] == [9, 9, *others]
+
+
+def test_they_are_read_no_further_where_that_is_not_worth_its_time() -> None:
+    asked = iter([False, True])
+    found = [one.num_readings for one in Board(0.3).read(had_enough=lambda: next(asked))]
+    assert found == [5, 5, 3, 3, 3, 3, 3, 3]
 
 
 def test_leaders_that_cannot_be_read_again_keep_their_reading() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,34 @@ def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPa
     assert 1 <= result.measured <= 8
     assert any("the seconds of the budget are used up" in event.message for event in heard)
     assert len(read_records(records_file(own_cache)).measurements) == result.measured
+
+
+def test_leaders_are_read_further_for_as_long_as_the_search_took(
+    tuned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children, now = FakeChildren(build_secs=1.0), [0.0, 0.0]
+    original = exploration.Exploration.__post_init__
+
+    def with_clock(self: Any) -> None:
+        original(self)
+        self.clock = lambda: children.now + now[1]
+        self.deadline = children.now + 1e6
+        now[0] = self.clock()
+
+    def read(*_: Any, had_enough: Callable[[], bool], **__: Any) -> None:
+        searched = children.now - now[0]
+        assert searched > 8 and not had_enough()
+        now[1] = searched - 1e-3
+        assert not had_enough()
+        now[1] = searched + 1e-3
+        assert had_enough()
+        asked.append(searched)
+
+    asked: list[float] = []
+    monkeypatch.setattr(exploration.Exploration, "__post_init__", with_clock)
+    monkeypatch.setattr(exploration, "read_leaders", read)
+    tuned(children=children)
+    assert len(asked) == 1
 
 
 @pytest.mark.sampled(keep=1)
