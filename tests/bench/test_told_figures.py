@@ -89,6 +89,11 @@ def test_the_page_tells_speeds_call_by_call() -> None:
     text = told("docs/measured.md")
     assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
     assert f"{min(worst for _, worst, _ in shown)} at worst" in text
+    left_out = {
+        name: sum(bool(one.get("disturbed")) for one in row["instances"]) for name, row in rows.items()
+    }
+    assert {name: number for name, number in left_out.items() if number} == {"two-dims": 2}
+    assert "Two of 15 shapes of two-dims were disturbed" in text and len(rows["two-dims"]["instances"]) == 15
     assert f"each after one of PyTorch's, by {off[0]} to {off[-1]}%" in told("docs/method.md")
 
 
