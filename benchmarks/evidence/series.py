@@ -66,16 +66,16 @@ def summary(rows: list[Row]) -> Row:
     """Geometric means of our rate over the others', over the shapes at which both were measured."""
     built = [row for row in rows if "dietcode_gflops" in row]
     ours = undisturbed_of(built, lambda row: row["disturbed"])
-
-    def over(rates: list[float]) -> float | None:
-        return float(np.exp(np.mean(np.log(rates)))) if rates else None
-
     return {
-        "of_metaschedule": over([row["ratio"] for row in ours]),
-        "of_vendor": over([row["dietcode_gflops"] / best_vendor(row)[1] for row in ours]),
+        "of_metaschedule": _geomean([row["ratio"] for row in ours]),
+        "of_vendor": _geomean([row["dietcode_gflops"] / best_vendor(row)[1] for row in ours]),
         "num_failed": len(rows) - len(built),
         "num_disturbed": sum(bool(row["disturbed"]) for row in built),
     }
+
+
+def _geomean(ratios: list[float]) -> float | None:
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
 def best_vendor(row: Row) -> tuple[str, float]:
@@ -196,9 +196,10 @@ def _of_recorded(built: list[Row]) -> str:
         for row in built
         if row.get("metaschedule_recorded_gflops")
     ]
-    if not ratios or len(ratios) < len(built):
+    mean = _geomean(ratios)
+    if mean is None or len(ratios) < len(built):
         return ""
-    return f" ({np.exp(np.mean(np.log(ratios))):.2f} × of the rate that MetaSchedule noted while tuning it)"
+    return f" ({mean:.2f} × of the rate that MetaSchedule noted while tuning it)"
 
 
 def _seconds(data: Row) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,21 +129,21 @@ def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPa
 def test_leaders_are_read_further_for_as_long_as_the_search_took(
     tuned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    children, now = FakeChildren(build_secs=1.0), [0.0, 0.0]
+    children, at = FakeChildren(build_secs=1.0), SimpleNamespace(begun=0.0, read_for=0.0)
     original = exploration.Exploration.__post_init__
 
     def with_clock(self: Any) -> None:
         original(self)
-        self.clock = lambda: children.now + now[1]
+        self.clock = lambda: children.now + at.read_for
         self.deadline = children.now + 1e6
-        now[0] = self.clock()
+        at.begun = self.clock()
 
     def read(*_: Any, had_enough: Callable[[], bool], **__: Any) -> None:
-        searched = children.now - now[0]
+        searched = children.now - at.begun
         assert searched > 8 and not had_enough()
-        now[1] = searched - 1e-3
+        at.read_for = searched - 1e-3
         assert not had_enough()
-        now[1] = searched + 1e-3
+        at.read_for = searched + 1e-3
         assert had_enough()
         asked.append(searched)
 
