@@ -91,6 +91,11 @@ def device_name(found: Mapping[str, Any]) -> str:
     return ", ".join([str(found["device"]), *numbers, f"{found['cores']} cores"])
 
 
+def withdrawn(found: Mapping[str, Any]) -> str:
+    """A sentence on figures that were taken out of a record, where it has lost some."""
+    return f" Taken out: {found['withdrawn']}." if "withdrawn" in found else ""
+
+
 def device_folder() -> str:
     """Of this machine, as a folder's name."""
     return slug(

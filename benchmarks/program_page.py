@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.evidence.pages import to_be_known
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, withdrawn
 from benchmarks.markdown import table
 from benchmarks.program_counts import ENTRIES, WITHOUT
 
@@ -76,8 +76,10 @@ def with_table(text: str) -> str:
         It has no marks.
     """
     heads = "program|hidden|instances|ours, ms|in kernels|runs|eager, one by one|by hand|DyNet|a recursion"
-    written = table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip()
-    return between_marks(text, "benchmarks.program_page", [written], PAGE)
+    found = times_of()
+    written = table(heads.split("|"), map(_timed, found["rows"])).rstrip()
+    notes = [withdrawn(found).strip()] if "withdrawn" in found else []
+    return between_marks(text, "benchmarks.program_page", [written, *notes], PAGE)
 
 
 def _ms(value: float) -> str:
@@ -161,9 +163,9 @@ without a record).
         ),
         f"""## Over DyNet, beside Table 5
 
-DyNet 2.2 on one thread, which is all that it uses, ours on two: a weak baseline; commit
+DyNet 2.2 on one thread, which is all that it uses, ours on two; commit
 {times["commit"]}, {times["date"]}: the rows of
-[programs.md](programs.md#measured), which says how they were tuned and measured.
+[programs.md](programs.md#measured), which says how they were tuned and measured.{withdrawn(times)}
 """,
         table(
             ["program", "hidden", "batch", "paper: DyNet, ACROBAT ms", "×", "here: DyNet, ours ms", "×"],

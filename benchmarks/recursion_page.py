@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.evidence.__main__ import OUTPUT
 from benchmarks.evidence.pages import to_be_known, write_index
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, withdrawn
 from benchmarks.markdown import table, wrapped
 
 _NAMES = {
@@ -86,9 +86,9 @@ def with_summary(text: str) -> str:
         "DyNet ×",
         "of the peak",
     ]
-    return between_marks(
-        text, "benchmarks.recursion_page", [table(head, _summed(found["rows"])).rstrip()], PAGE
-    )
+    notes = [withdrawn(found).strip()] if "withdrawn" in found else []
+    parts = [table(head, _summed(found["rows"])).rstrip(), *notes]
+    return between_marks(text, "benchmarks.recursion_page", parts, PAGE)
 
 
 def _summed(rows: Rows) -> Iterable[list[Any]]:
@@ -132,7 +132,7 @@ def page(folder: Path) -> str:
             The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
-            are of GPUs.{to_be_known(found)}"""
+            are of GPUs.{to_be_known(found)}{withdrawn(found)}"""
         ),
         "## Beside PyTorch and DyNet\n",
         table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
@@ -170,7 +170,10 @@ def page(folder: Path) -> str:
 
 
 def over_dynet(row: dict[str, Any]) -> float:
-    """Return DyNet's seconds, its graph's making among them, over ours with the ordering of the structure."""
+    """Return DyNet's seconds, its graph's making among them, over ours with the ordering of the structure.
+
+    Infinity where DyNet was not measured.
+    """
     return _best(row, "dynet") / float(row["secs"]["dietcode"] + row["structure_secs"])
 
 
@@ -192,6 +195,8 @@ def _beside_paper(rows: Rows) -> Iterable[Sequence[Any]]:
             continue
         theirs, own = paper[row["batch"] == 10]
         dynet = 1e3 * _best(row, "dynet")
+        if not np.isfinite(dynet):
+            continue
         ours = 1e3 * (row["secs"]["dietcode"] + row["structure_secs"])
         yield (
             *(_NAMES[row["model"]], row["hidden"], row["batch"]),
@@ -273,7 +278,8 @@ def _over_tables(row: dict[str, Any]) -> str:
 def _over(row: dict[str, Any]) -> tuple[str, str, str]:
     """What a row has under *PyTorch ×*, *with tables ×* and *DyNet ×*."""
     by_level = _best(row, "by level") / row["secs"]["dietcode"]
-    return f"{by_level:.2f}", _over_tables(row), f"{over_dynet(row):.2f}"
+    dynet = over_dynet(row)
+    return f"{by_level:.2f}", _over_tables(row), f"{dynet:.2f}" if np.isfinite(dynet) else ""
 
 
 def _orders(rows: Rows) -> Iterable[Sequence[Any]]:

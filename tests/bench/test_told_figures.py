@@ -47,9 +47,6 @@ def test_programs_have_the_figures_of_their_records() -> None:
     text, rows = told("docs/programs.md"), record(EPYC, "programs")["rows"]
     assert not any(row["disturbed"] for row in rows)
     of = {(row["program"], row["hidden"], row["batch"]): row for row in rows}
-    over = {key: row["dynet_ms"] / row["dietcode_ms"] for key, row in of.items() if row.get("dynet_ms")}
-    assert f"Over DyNet: {geomean(over.values()):.1f} × in geometric mean, {min(over.values()):.1f} ×" in text
-    assert min(over, key=lambda key: over[key]) == ("drnn", 256, 8)
     eager = {key: row["eager_ms"] / row["dietcode_ms"] for key, row in of.items() if key[2] == 64}
     slow = [eager.pop(key) for key in (("early_exit", 256, 64), ("early_exit", 512, 64), ("mv_rnn", 128, 64))]
     first, second, third = (f"{one:.1f}" for one in slow)
@@ -58,13 +55,6 @@ def test_programs_have_the_figures_of_their_records() -> None:
     trees = [of["tree_lstm", 256, batch] for batch in (8, 64)]
     beside = [row["dietcode_ms"] / row["recursion_ms"] for row in trees]
     assert f"Trees take {beside[0]:.2f} (8) and {beside[1]:.2f} (64) × the time of the recursion" in text
-    other = record(XEON, "programs")["rows"]
-    over_other = [row["dynet_ms"] / row["dietcode_ms"] for row in other if row.get("dynet_ms")]
-    assert (
-        f"over DyNet {geomean(over_other):.1f} × in the mean and {min(over_other):.1f} × at the least" in text
-    )
-    rest = [ratio for (program, *_), ratio in over.items() if program not in {"birnn", "stack_rnn"}]
-    assert f"BiRNN and StackRNN are most of it; without them {geomean(rest):.1f} ×" in text
 
 
 def over_torch(row: Row) -> float:
