@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.__main__ import OUTPUT
-from benchmarks.evidence.pages import to_be_known, write_index
+from benchmarks.evidence.pages import unknown_processor, write_index
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, withdrawn
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, rows_before, withdrawn
+from benchmarks.headline import notes
+from benchmarks.headline_tables import commit
 from benchmarks.markdown import table, wrapped
 
 _NAMES = {
@@ -43,6 +45,7 @@ _PAPER = {
 # Its section 7.5: microseconds of putting structures into order, at batch 1 and 10.
 _PAPER_ORDER = {"sentences": (1.31, 9.64), "grids": (8.2, 95.14), "perfect": (3.04, 30.36)}
 _OF = ["model", "hidden", "structures", "batch"]
+_RATIOS = [*_OF, "ms", "PyTorch ×", "DyNet ×", "DyNet GFLOP/s", "others had", "commit"]
 _TABLES = ", tables"
 _LEAST_PEAK = 0.75  # of the median
 _MOST_APART = 1.25  # of the same call in two tables
@@ -73,7 +76,7 @@ def with_summary(text: str) -> str:
     SystemExit
         It has no marks.
     """
-    found = json.loads((RESULTS / DEVICE / "recursion.json").read_text())
+    rows = rows_before(RESULTS / DEVICE / "recursion.json")
     head = [
         "model",
         "hidden",
@@ -85,9 +88,9 @@ def with_summary(text: str) -> str:
         "with tables ×",
         "DyNet ×",
         "of the peak",
+        "commit",
     ]
-    notes = [withdrawn(found).strip()] if "withdrawn" in found else []
-    parts = [table(head, _summed(found["rows"])).rstrip(), *notes]
+    parts = [table(head, _summed(rows)).rstrip(), *notes(rows), *filter(None, [withdrawn(rows)])]
     return between_marks(text, "benchmarks.recursion_page", parts, PAGE)
 
 
@@ -111,20 +114,23 @@ def _summed(rows: Rows) -> Iterable[list[Any]]:
         )
         first = own[0]
         named = [_NAMES[first["model"]], first["hidden"], first["inputs"], first["threads"]]
-        yield [*named, *(", ".join(column) if any(column) else "" for column in columns)]
+        commits = ", ".join(dict.fromkeys(map(commit, own)))
+        yield [*named, *(", ".join(column) if any(column) else "" for column in columns), commits]
 
 
 def page(folder: Path) -> str:
     """Return the page of the device whose records a folder has."""
     found = json.loads((folder / "recursion.json").read_text())
-    two = [row for row in found["rows"] if row["threads"] > 1]
-    one = [row for row in found["rows"] if row["threads"] == 1]
+    rows = rows_before(folder / "recursion.json")
+    two = [row for row in rows if row["threads"] > 1]
+    one = [row for row in rows if row["threads"] == 1]
     parts = [
         f"# Recursions: {device_name(found)}\n",
         wrapped(
-            f"""Written by `python -m benchmarks.recursion_page`. Ours: float32, commit {found["commit"]},
-            {found["date"]}; DyNet 2.2 on one thread, which is all that it uses, and with the making of its
-            graph, beside which ours has the ordering of the structure (one reading); PyTorch
+            f"""Written by `python -m benchmarks.recursion_page`. Ours: float32; DyNet 2.2 on one thread,
+            which is all that it uses, and with the making of its
+            graph, beside which ours has the ordering of the structure (one reading), the faster of two ways
+            to write its products where two were timed; PyTorch
             {found["versions"]["torch"]} batched by level by hand, of whose forms without tables of words the
             fastest one counts, for an LSTM `torch.nn.LSTM`, both with structures that are prepared. What
             others had is the part of all cores' time that other processes used meanwhile; rows that something
@@ -132,10 +138,11 @@ def page(folder: Path) -> str:
             The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
-            are of GPUs.{to_be_known(found)}{withdrawn(found)}"""
+            are of GPUs.{unknown_processor(found)} {withdrawn(rows)}"""
         ),
+        *(f"{note}\n" for note in notes(rows)),
         "## Beside PyTorch and DyNet\n",
-        table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
+        table(_RATIOS, _ratios(two)),
     ]
     calm = [row for row in two if not row.get("disturbed")]
     if tables := [*_of_tables(calm)]:
@@ -146,7 +153,7 @@ def page(folder: Path) -> str:
     if one:
         parts += [
             "## One thread\n",
-            table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(one)),
+            table(_RATIOS, _ratios(one)),
         ]
     parts += [
         "## Over DyNet, beside Table 5 of the paper\n",
@@ -260,7 +267,8 @@ def _ratios(rows: Rows) -> Iterable[Sequence[Any]]:
         by_level, _, dynet = _over(row)
         others = f"{row['others']:.0%}" if "others" in row else "not read"
         others += ", disturbed" if row.get("disturbed") else ""
-        yield (*_of(row), f"{1e3 * ours:.3g}", by_level, dynet, others)
+        rate = f"{row['mflops'] / _best(row, 'dynet') / 1e3:.0f}" if dynet else ""
+        yield (*_of(row), f"{1e3 * ours:.3g}", by_level, dynet, rate, others, commit(row))
 
 
 def _of_tables(rows: Rows) -> Iterable[Sequence[Any]]:
