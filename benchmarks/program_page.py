@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from benchmarks.evidence.versions import note_generators
 from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, rows_before, withdrawn
 from benchmarks.headline import notes
@@ -81,8 +83,34 @@ def with_table(text: str) -> str:
     heads += "|a recursion|commit"
     rows = times_of()["rows"]
     written = table(heads.split("|"), map(_timed, rows)).rstrip()
-    parts = [written, *notes(rows), *filter(None, [withdrawn(rows)])]
+    summary = table(["faster than", "rows", "geometric mean", "least", "where"], _summed(rows)).rstrip()
+    parts = [written, *notes(rows), *filter(None, [withdrawn(rows)]), summary]
     return between_marks(text, "benchmarks.program_page", parts, PAGE)
+
+
+def _summed(rows: Sequence[Row]) -> Iterable[list[str]]:
+    """How many times as long the others take, each over all rows that have its time."""
+    calm = [row for row in rows if not row.get("disturbed")]
+    for title, peers, ours in (
+        ("eager PyTorch, one instance after the other", ("eager_ms",), "dietcode_ms"),
+        ("PyTorch by hand", ("by_hand_ms", "by_hand_packed_ms"), "dietcode_ms"),
+        ("DyNet, which has one thread", ("dynet_ms",), "dietcode_ms"),
+        ("DyNet, ours on one thread", ("dynet_ms",), "one_thread_ms"),
+        ("the recursion, given its structure", ("recursion_ms",), "dietcode_ms"),
+        ("the recursion, given the trees", ("recursion_of_trees_ms",), "dietcode_ms"),
+    ):
+        found = {
+            f"{row['program']}, {row['hidden']}, {row['batch']} instances": min(
+                row[peer] for peer in peers if peer in row
+            )
+            / row[ours]
+            for row in calm
+            if ours in row and any(peer in row for peer in peers)
+        }
+        if found:
+            least = min(found, key=lambda name: found[name])
+            mean = float(np.exp(np.mean(np.log(list(found.values())))))
+            yield [title, str(len(found)), f"{mean:.2f} ×", f"{found[least]:.2f} ×", least]
 
 
 def _ms(value: float) -> str:

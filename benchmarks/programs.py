@@ -8,8 +8,8 @@ A bundle lies in a folder of its example's name, with ``_512`` behind it in that
 one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
 take turns, and the medians of the rounds count. DyNet computes on one thread, so ours is timed on one, too;
 without it (an extra, `bench`) it is left out. Writes ``programs.json`` of this device in
-``benchmarks/results``; with ``--append`` other rows of this file stay, and those of this commit are not
-measured again.
+``benchmarks/results``; with ``--append`` other rows of this file stay, and those of this commit that nothing
+disturbed are not measured again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main() -> None:
     for name in arguments.names:
         for batch in map(int, arguments.batches.split(",")):
             key = (*sized(name), batch, arguments.threads)
-            if key in rows and rows[key]["commit"] == now["commit"]:
+            old = rows.get(key)
+            if old and old["commit"] == now["commit"] and not old["disturbed"]:
                 continue
             row = measured(name, arguments.folder / name, batch, arguments.rounds, arguments.threads)
             rows[key] = row | now
