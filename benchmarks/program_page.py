@@ -182,9 +182,8 @@ multiplied.
 ## Nodes that are scheduled, beside Table 6
 
 The paper schedules the DFG of a TreeLSTM at batch 64 in 0.4 ms where DyNet takes 9.7, and launches 183
-kernels where DyNet launches 1653; of the BiRNN (large) 380 and 580. Ours, at batch 8 and 64; scheduling takes
-25 to 50 ns a node (`python -m benchmarks.program_scheduling`, loop subtracted; the fastest of 15 calls,
-without a record).
+kernels where DyNet launches 1653; of the BiRNN (large) 380 and 580. Ours, at batch 8 and 64 (`python -m
+benchmarks.program_scheduling` reads what scheduling takes a node):
 """,
         table(
             ["program", "batch", "nodes", "if each operator were one", "runs", "kernels", "waits"],
