@@ -79,14 +79,20 @@ def _tree(spec: Any, leaves: Iterator[Any]) -> Any:
     inner = [_tree(one, leaves) for one in children_of(spec)]
     if spec.type in (tuple, list):
         return {kind: inner}
+    keys = record_keys(spec)
+    if keys is None:
+        return {"tuple": inner}
+    return {"dict": [[key, tree] for key, tree in zip(keys, inner, strict=True)]}
+
+
+def record_keys(spec: Any) -> list[Any] | None:
+    """Return the keys of a node of PyTorch's trees that is a dictionary or a record; None of a sequence."""
     keys = spec.context
     if spec.type is not dict:  # an OrderedDict, or a class that registered its fields
         keys = next(
             (one for one in (keys if isinstance(keys, list | tuple) else []) if isinstance(one, list)), keys
         )
-    if not isinstance(keys, list) or len(keys) != len(inner):
-        return {"tuple": inner}
-    return {"dict": [[key, tree] for key, tree in zip(keys, inner, strict=True)]}
+    return keys if isinstance(keys, list) and len(keys) == len(children_of(spec)) else None
 
 
 def input_names(signature: Mapping[str, Any]) -> list[str]:

@@ -8,11 +8,13 @@ import os
 import sys
 import traceback
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.signature import children_of, record_keys
 from dietcode.models.importing.decomposing import sizes_of_one_alike, windows_of_all_sizes
 from dietcode.models.importing.dimensions import name_dimensions, program_sizes
 from dietcode.models.own_thread import OthersStream, is_own_thread
@@ -38,7 +40,8 @@ def export(
     length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes,
     ``linspace`` any steps, and ``split``, ``chunk``, ``tensor_split``, ``one_hot`` and ``math.sqrt`` sizes,
     fused attention is taken apart and takes a scale that follows from sizes, sizes are instances of ``int``
-    to the module's Python, and the program remembers the names of its `Dim`s. The module itself, and the
+    to the module's Python, and the program remembers the names of its `Dim`s. Records among inputs and
+    outputs, as a ``ModelOutput`` or a registered dataclass, are dictionaries. The module itself, and the
     names in its ``state_dict``, stay as they are, and so does what other threads call meanwhile; exports of
     several threads follow each other.
 
@@ -91,7 +94,29 @@ def export(
     _begin_at_one(program, names)
     refuse_branches(branches, program, names)
     name_dimensions(program, names)
+    _without_classes(program)
     return program
+
+
+def _without_classes(program: Any) -> None:
+    """Make dictionaries of records in a program's inputs and outputs, whose classes readers may not have."""
+    from torch.utils import _pytree as trees
+
+    signature = program.module_call_graph[0].signature
+    signature.in_spec, signature.out_spec = _plain_tree(signature.in_spec), _plain_tree(signature.out_spec)
+    if program.example_inputs is not None:
+        leaves = trees.tree_leaves(program.example_inputs)
+        program.example_inputs = trees.tree_unflatten(leaves, signature.in_spec)
+
+
+def _plain_tree(spec: Any) -> Any:
+    if spec.is_leaf():
+        return spec
+    children = [_plain_tree(one) for one in children_of(spec)]
+    if spec.type in (tuple, list, dict, OrderedDict):
+        return type(spec)(spec.type, spec.context, children)
+    keys = record_keys(spec)
+    return type(spec)(*((tuple, None) if keys is None else (dict, keys)), children)
 
 
 def _begin_at_one(program: Any, names: Mapping[str, str]) -> None:

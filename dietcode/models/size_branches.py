@@ -30,6 +30,8 @@ _OTHERWISE = {
     "StrictLessThan": "GreaterThan",
 }
 _TEXTS = "allowed: in messages that are printed, logged or raised where they are written"
+# By the package that has the branch, what its users can choose instead.
+_OF_LIBRARIES = {"transformers": ', or attn_implementation="eager" where the model is made'}
 _MOST = 2**31
 _TRIED = 200  # sizes
 _ALL = 8192  # sizes of a range that are tried one by one
@@ -45,7 +47,7 @@ class SizeBranch:
     taken : bool
         What it was for the example.
     where : str
-        As ``file.py:12``.
+        As ``folder/file.py:12``.
     is_constant : bool
         Whether it says that a size is the example's, which Python got as a number of its own.
     is_text : bool
@@ -149,7 +151,7 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
                     f"torch.export: a branch on {one_line(said, 120)}{at(branch.where)}, of which the "
                     "program has one way and the ranges have both; allowed: torch.cond, code right for "
                     "both, as n // 2 for int(n / 2), or ranges that decide it, as "
-                    'Dim("L", min=2) or 4*Dim("h")'
+                    f'Dim("L", min=2) or 4*Dim("h"){_OF_LIBRARIES.get(branch.where.partition("/")[0], "")}'
                 )
 
 

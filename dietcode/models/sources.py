@@ -17,10 +17,18 @@ _TYPED = ("<stdin>", "<string>")  # python -c, and what is piped to it; also wha
 
 
 def source_in(trace: str) -> str:
-    """Return where the author of a model wrote a node, as ``file.py:12``; '' where a trace does not say."""
+    """Return where the author of a model wrote a node, as `place` has it; '' where a trace does not say."""
     found = re.findall(r'File "([^"]+)", line (\d+)', trace)
     own = [(file, line) for file, line in found if not is_of_libraries(file)]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    return place(*own[-1]) if own else ""
+
+
+def place(file: str, line: int | str) -> str:
+    """Return a line as ``folder/file.py:12``, or with the path within an installed package."""
+    path = Path(file)
+    packages = [number for number, part in enumerate(path.parts) if part in _INSTALLED]
+    parts = path.parts[packages[-1] + 1 :] if packages else path.parts[-2:]
+    return f"{'/'.join(part for part in parts if part != path.anchor)}:{line}"
 
 
 def is_of_libraries(file: str) -> bool:
@@ -55,8 +63,8 @@ def asking_frame(frame: FrameType | None, passing: Collection[str] = ()) -> Fram
 
 
 def place_of(frame: FrameType) -> str:
-    """Return where a frame is, as ``file.py:12``."""
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    """Return where a frame is, as `place` has it."""
+    return place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def is_of_python(file: str) -> bool:
@@ -70,7 +78,7 @@ def is_installed(file: str) -> bool:
 
 
 def source_of(node: Any) -> str:
-    """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
+    """Return where the author of a model wrote a node, as `place` has it; '' where that is not known."""
     return source_in(node.meta.get("stack_trace") or "")
 
 

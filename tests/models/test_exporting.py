@@ -17,7 +17,7 @@ from dietcode.models.importing.exported import import_exported, load_exported
 
 L = torch.export.Dim("L", min=1, max=64)
 B = torch.export.Dim("B", min=1, max=8)
-HERE = Path(__file__).name
+HERE = "/".join(Path(__file__).parts[-2:])
 
 
 class Tagger(torch.nn.Module):

@@ -17,7 +17,7 @@ from dietcode.models.importing.exported import import_exported, load_exported
 from dietcode.runtime.host_operators import HOST
 
 L = torch.export.Dim("L", min=1, max=64)
-HERE = Path(__file__).name
+HERE = "/".join(Path(__file__).parts[-2:])
 
 
 class Module(torch.nn.Module):
@@ -43,6 +43,11 @@ def _copies_into_a_buffer(self: Module, x: Any) -> Any:
     y = torch.relu(x)
     self.cache[1:, :2].copy_(y[1:, :2])
     return y
+
+
+def _changes_a_parameter(self: Module, x: Any) -> Any:
+    self.norm.weight.add_(1.0)
+    return x + self.norm.weight
 
 
 def _changes_an_input(self: Module, x: Any) -> Any:
@@ -79,9 +84,13 @@ def _random(self: Module, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "problems"),
     [
-        (_changes_a_buffer, [f"changes cache ({HERE}:", " in place", "give it as an input of the next call"]),
-        (_copies_into_a_buffer, [f"changes cache ({HERE}:"]),
-        (_changes_an_input, [f"changes x ({HERE}:"]),
+        (
+            _changes_a_buffer,
+            [f"changes buffer cache ({HERE}:", " in place", "give it as an input of the next call"],
+        ),
+        (_copies_into_a_buffer, [f"changes buffer cache ({HERE}:"]),
+        (_changes_a_parameter, [f"changes parameter norm.weight ({HERE}:"]),
+        (_changes_an_input, [f"changes input x ({HERE}:"]),
         (
             _unknown,
             ["aten.special_bessel_j0.default: not known", "aten.special_bessel_j1", "inv", f"({HERE}:"],
@@ -130,7 +139,9 @@ def test_lines_of_changes(functional: bool) -> None:
         first + next(at for at, line in enumerate(lines) if text in line)
         for text in ("self.count = ", "rows[1] = ")
     )
-    with pytest.raises(ModelError, match=rf"changes count \({HERE}:{count}\), last \({HERE}:{last}\) in"):
+    with pytest.raises(
+        ModelError, match=rf"changes buffer count \({HERE}:{count}\), buffer last \({HERE}:{last}\) in"
+    ):
         imported(program)
 
 

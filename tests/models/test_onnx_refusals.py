@@ -45,7 +45,7 @@ def test_the_line_of_the_source_is_named() -> None:
     noted = unknown.metadata_props.add()
     noted.key = "pkg.torch.onnx.stack_trace"
     noted.value = 'File "/home/me/model.py", line 12, in forward\n  return x.unique()'
-    assert _refusal(model_of_nodes([unknown], X, ["y"])).endswith("Unique: not known (n, model.py:12)")
+    assert _refusal(model_of_nodes([unknown], X, ["y"])).endswith("Unique: not known (n, me/model.py:12)")
 
 
 TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2

@@ -17,7 +17,7 @@ from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 
 Dim, F = torch.export.Dim, torch.nn.functional
 B, H, L, P = Dim("B", min=1, max=9), Dim("H", min=1, max=9), Dim("L", min=1, max=16), Dim("P", min=0, max=30)
-HERE = Path(__file__).name
+HERE = "/".join(Path(__file__).parts[-2:])
 
 
 class FunctionOfSizes(torch.nn.Module):

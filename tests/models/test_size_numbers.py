@@ -66,7 +66,9 @@ def test_a_size_that_is_no_extent() -> None:
 
 def test_where_only_constants_are_known() -> None:
     program = exported(_Model(lambda x: F.leaky_relu(x, 1.0 / x.shape[0])), (torch.ones(9, 5),), ({0: L},))
-    with pytest.raises(ModelError, match=r"leaky_relu.*depends on sizes.*\(test_size_numbers.py:\d+\)"):
+    with pytest.raises(
+        ModelError, match=r"leaky_relu.*depends on sizes.*\(models/test_size_numbers.py:\d+\)"
+    ):
         imported(program)
 
 
@@ -94,6 +96,17 @@ def test_roots_of_sizes() -> None:
 def test_numbers_that_would_become_constants_are_refused() -> None:
     model = _Model(lambda x: _attend(x, 1.0 / math.log(x.shape[0] + 1.0))).eval()
     before = F.scaled_dot_product_attention
-    with pytest.raises(ModelError, match=r"becomes a constant \(test_size_numbers.py:\d+\); allowed"):
+    with pytest.raises(ModelError, match=r"becomes a constant \(models/test_size_numbers.py:\d+\); allowed"):
         export(model, (torch.ones(9, 5),), dynamic_shapes=({0: L},))
     assert F.scaled_dot_product_attention is before
+
+
+def test_a_factor_whose_products_floats_round_both_ways_is_refused() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.interpolate(x[None], scale_factor=0.29)
+
+    size = torch.export.Dim("L", min=4, max=500)
+    program = export(Model().eval(), (torch.zeros(2, 9),), dynamic_shapes=({1: size},))
+    with pytest.raises(ModelError, match=r"a size of 0.29 times one of 4…500, .*whole numbers, as size="):
+        imported(program)

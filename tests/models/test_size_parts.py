@@ -14,7 +14,7 @@ from dietcode.models.exporting import export
 
 Dim, F = torch.export.Dim, torch.nn.functional
 B, L = Dim("B", min=1, max=9), Dim("L", min=2, max=16)
-HERE = Path(__file__).name
+HERE = "/".join(Path(__file__).parts[-2:])
 
 
 def _both(x: Any, axis: int = 1) -> Any:

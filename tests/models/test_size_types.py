@@ -17,7 +17,7 @@ from dietcode.errors import ModelError
 from dietcode.models.exporting import export
 
 L = torch.export.Dim("L", min=1, max=16)
-HERE = Path(__file__).name
+HERE = "/".join(Path(__file__).parts[-2:])
 _TYPE = type
 
 KINDS: dict[str, Callable[[Any], Any]] = {

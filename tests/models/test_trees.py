@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from graph_runs import assert_same, exported, imported, torch
 from kernel_runs import lowered, model_of
 
-from dietcode.errors import TensorError
+from dietcode.errors import ModelError, TensorError
 from dietcode.graph.reading import read_graph
 from dietcode.graph.signature import built_output, flatten_arguments
+from dietcode.models.exporting import export
+from dietcode.models.importing.exported import load_exported
 
 
 class ModelOutput(OrderedDict[str, Any]):
@@ -57,7 +61,7 @@ class Model(torch.nn.Module):
         """Return x + h, and x · 2, in a tree."""
         first, second = x + states[0], x * 2
         if mask is not None:
-            first = first * mask["own"]
+            first = first * (mask.first if isinstance(mask, Pair) else mask["own"])
         if self.kind == "output":
             return ModelOutput(logits=first, past=(second, [second + 1]))
         if self.kind == "record":
@@ -104,6 +108,46 @@ def test_constants_are_repeated_by_calls() -> None:
     assert_same(module, graph, weights, args)
     with pytest.raises(TensorError, match="given 4; allowed: 3, as the model was exported"):
         assert_same(module, graph, weights, (args[0], 4, "plain"))
+
+
+@pytest.mark.parametrize("kind", ["output", "record", "named"])
+def test_an_export_of_records_is_read_without_their_classes(kind: str, tmp_path: Path) -> None:
+    x, states = torch.randn(3), (torch.randn(3),)
+    program = export(Model(kind).eval(), (x, states), {"mask": Pair(x)})
+    torch.export.save(program, tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as file:
+        assert not any(
+            b"test_trees.ModelOutput" in file.read(name) or b"test_trees.Pair" in file.read(name)
+            for name in file.namelist()
+            if name.endswith(".json")
+        )
+    graph, weights = imported(load_exported(tmp_path / "model.pt2"))
+    found = model_of(lowered(graph), weights)(x, states, mask=Pair(x))
+    first, second = (x + states[0]) * x, x * 2
+    wanted = {
+        "output": {"logits": first, "past": (second, [second + 1])},
+        "record": {"first": first, "second": second},
+        "named": (first, second),
+    }[kind]
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_record_of_an_unknown_class_is_refused_with_its_name(tmp_path: Path) -> None:
+    program = torch.export.export(Model("record"), (torch.randn(3), (torch.randn(3),)))
+    torch.export.save(program, tmp_path / "model.pt2")
+    with (
+        zipfile.ZipFile(tmp_path / "model.pt2") as file,
+        zipfile.ZipFile(tmp_path / "other.pt2", "w") as other,
+    ):
+        for name in file.namelist():
+            other.writestr(name, file.read(name).replace(b"test_trees.Pair", b"elsewhere.Pair"))
+    with pytest.raises(
+        ModelError, match=r"other.pt2: an input or output is a elsewhere.Pair, .*dietcode.export"
+    ):
+        load_exported(tmp_path / "other.pt2")
+    (tmp_path / "other.pt2").write_bytes(b"no archive")
+    with pytest.raises(ModelError, match=r"no program of torch.export: '.*not a ZIP archive.*; write it by"):
+        load_exported(tmp_path / "other.pt2")
 
 
 class OfPair(torch.nn.Module):

@@ -231,7 +231,9 @@ def test_checks_of_values_whose_results_nothing_reads() -> None:
 
     module, _, _, compiled = _made(function)
     _same(module, compiled, torch.ones(3, 8))
-    with pytest.raises(ShapeError, match=r"the model requires a value that is not true here \(test_value"):
+    with pytest.raises(
+        ShapeError, match=r"the model requires a value that is not true here \(models/test_value"
+    ):
         compiled(torch.full((3, 8), 200.0))
 
 
@@ -261,5 +263,5 @@ def _unbounded_repeats(m: Any, x: Any) -> Any:
 @pytest.mark.parametrize("function", [_unbounded, _unbounded_repeats])
 def test_sizes_without_bounds_are_refused_with_what_to_write(function: Callable[..., Any]) -> None:
     program = exported(_Module(function), (torch.randn(9, 8),), (({0: L},),))
-    with pytest.raises(ModelError, match=r"write torch\._check\(size .*\(test_value_sizes\.py:\d+\)"):
+    with pytest.raises(ModelError, match=r"write torch\._check\(size .*\(models/test_value_sizes\.py:\d+\)"):
         imported(program)

@@ -181,7 +181,7 @@ def _at_a_position(m: Any, x: Any, a: Any, b: Any) -> Any:
         (_at_a_position, "^cell: a size or position depends on values; choose by one_hot"),
         (
             _steered,
-            r"^cell: torch.export: a branch .* values .*\(test_taken_apart.py:\d+\).*dietcode.program$",
+            r"^cell: torch.export: a branch .* values .*\(recursion/test_.*.py:\d+\).*dietcode.program$",
         ),
         (lambda m, x, a, b: a.add_(b) * 1, "^cell: .*in place"),
         (lambda m, x, a, b: a + torch.rand(H), "^cell: cannot be compiled: aten.rand"),

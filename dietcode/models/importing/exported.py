@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import operator
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -81,15 +84,43 @@ def load_exported(path: Path) -> Any:
     import dietcode.models.recurrent_operator  # noqa: F401 - programs of dietcode.export call it
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _logged_errors() as logged:
             warnings.simplefilter("ignore")
             program = torch.export.load(str(path))
     except Exception as error:
-        reason = clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 120)
+        reason = _first_line(logged[0] if logged else error)
+        found = re.fullmatch(r"Deserializing (\S+) in pytree is not registered\.", reason)
+        if found:
+            raise ModelError(
+                f"{path}: an input or output is a {found[1]}, a class that is not known here; export "
+                "the model by dietcode.export, which makes it a dictionary"
+            ) from None
         raise ModelError(
-            f"{path}: no program of torch.export: {reason}; write it by torch.export.save"
+            f"{path}: no program of torch.export: {clip(reason, 200)}; write it by torch.export.save"
         ) from None
     return program
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+@contextlib.contextmanager
+def _logged_errors() -> Iterator[list[BaseException]]:
+    """Collect the exceptions that PyTorch logs as it reads a file; the one that it raises has no reason."""
+    found: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            found.append(record.exc_info[1])
+        return False
+
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(keep)
+    try:
+        yield found
+    finally:
+        logger.removeFilter(keep)
 
 
 def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, Weights]:

@@ -253,13 +253,18 @@ def _distances(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return norm(m, apart, (-1,), power, keep=False)
 
 
-@rule("aten.addmm.default", "aten.baddbmm.default")
-def _addmm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+@rule("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
+@rule("aten.addbmm.default", summed=True)
+def _addmm(m: Importer, a: Mapping[str, Any], fake: Any, summed: bool = False) -> Imported:
     names = list(a)
     product = m.add("matmul", m.tensor(a[names[1]]), m.tensor(a[names[2]]))
+    if summed:
+        product = m.add("sum", product, axes=(0,))
     added = m.tensor(a["self"])
     alpha, beta = m.value(a["alpha"]), m.value(a["beta"])
     product = product if alpha == 1 else m.add("mul", product, alpha)
+    if beta == 0:  # what is added may be NaN then
+        return product
     added = added if beta == 1 else m.add("mul", added, beta)
     return m.add("add", product, added)
 

@@ -147,7 +147,7 @@ def _both_in_order(start: Any, stop: Any) -> bool:
     return isinstance(start, int) and isinstance(stop, int) and start <= stop and (start < 0) == (stop < 0)
 
 
-@rule("aten.narrow.default")
+@rule("aten.narrow.default", "aten.narrow_copy.default")
 def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
@@ -356,12 +356,27 @@ def _diagonal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a.get("self", a.get("A")))
     first, second = axis_of(a["dim1"], m.rank(x)), axis_of(a["dim2"], m.rank(x))
     rest = [k for k in range(m.rank(x)) if k not in (first, second)]
-    count, offset = m.symbols.extent(fake.shape[-1]), a["offset"]
-    own = [
-        m.add("arange", start=Extent.of(one), stop=count + one) for one in (-min(offset, 0), max(offset, 0))
-    ]
+    own = _diagonal_positions(m, m.symbols.extent(fake.shape[-1]), a["offset"])
     taken = m.add("take_points", m.transpose(x, [first, second, *rest]), *own)
     return m.transpose(taken, [*range(1, m.rank(taken)), 0])
+
+
+@rule("aten.diagonal_scatter.default")
+def _diagonal_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, source = m.tensor(a["self"]), m.tensor(a["src"])
+    first, second = axis_of(a["dim1"], m.rank(x)), axis_of(a["dim2"], m.rank(x))
+    order = [first, second, *(k for k in range(m.rank(x)) if k not in (first, second))]
+    own = _diagonal_positions(m, m.type(source).shape[-1], a["offset"])
+    rows = m.transpose(source, [m.rank(source) - 1, *range(m.rank(source) - 1)])
+    changed = m.add("scatter_points", m.transpose(x, order), rows, *own, by="set")
+    return m.transpose(changed, [order.index(k) for k in range(len(order))])
+
+
+def _diagonal_positions(m: Importer, count: Extent, offset: int) -> list[str]:
+    """Return the rows and the columns of a diagonal's elements."""
+    return [
+        m.add("arange", start=Extent.of(one), stop=count + one) for one in (-min(offset, 0), max(offset, 0))
+    ]
 
 
 @rule("aten.bucketize.Tensor", "aten.searchsorted.Tensor")

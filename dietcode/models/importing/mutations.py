@@ -12,7 +12,7 @@ _MOST_NAMED = 20
 
 
 def refuse_mutations(written: Any, functional: Any) -> None:
-    """Refuse a program that changes buffers or inputs in place, with the lines that do.
+    """Refuse a program that changes parameters, buffers or inputs in place, with the lines that do.
 
     Parameters
     ----------
@@ -27,15 +27,25 @@ def refuse_mutations(written: Any, functional: Any) -> None:
         Names what changes, and the line of the model's source that does it first.
     """
     signature = functional.graph_signature
-    changed = {**signature.buffers_to_mutate, **getattr(signature, "user_inputs_to_mutate", {})}
-    for name in changed.values():
+    kinds = {
+        "parameter": "parameters_to_mutate",
+        "buffer": "buffers_to_mutate",
+        "input": "user_inputs_to_mutate",
+    }
+    changed = {
+        new: (kind, name) for kind, key in kinds.items() for new, name in getattr(signature, key, {}).items()
+    }
+    for _, name in changed.values():
         if name.rpartition(".")[2] == "num_batches_tracked":
             raise ModelError(f"{name}: of a model in training mode; call model.eval() before the export")
     if not changed:
         return
     nodes = {node.name: node for node in functional.graph.nodes}
     lines = _changing_lines(written)
-    named = {name: lines.get(name) or _line_of_value(nodes.get(new)) for new, name in changed.items()}
+    named = {
+        f"{kind} {name}": lines.get(name) or _line_of_value(nodes.get(new))
+        for new, (kind, name) in changed.items()
+    }
     listed = ", ".join(name + at(line) for name, line in sorted(named.items())[:_MOST_NAMED])
     raise ModelError(
         f"the model changes {listed} in place, which a compiled model cannot; return the new value as an "
@@ -44,13 +54,14 @@ def refuse_mutations(written: Any, functional: Any) -> None:
 
 
 def _changing_lines(program: Any) -> dict[str, str]:
-    """Return the line that changes each buffer or input first, by its name, where a node in place has one."""
-    buffers = program.graph_signature.inputs_to_buffers
+    """Return the line that changes each weight or input first, by its name, where a node in place has one."""
+    signature = program.graph_signature
+    weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     roots: dict[str, str] = {}  # what a node is, or is a view of
     lines: dict[str, str] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            roots[node.name] = buffers.get(node.name, node.name)
+            roots[node.name] = weights.get(node.name, node.name)
         elif node.target is operator.getitem and getattr(node.args[0], "name", "") in roots:
             roots[node.name] = roots[node.args[0].name]
         for argument, given in _aliased(node):

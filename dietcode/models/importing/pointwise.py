@@ -249,6 +249,7 @@ def _to(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule(
     *("aten.clone.default", "aten.contiguous.default", "aten.alias.default", "aten.detach.default"),
     *("aten.detach_.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default"),
+    "prims.copy_strided.default",  # of PyTorch's decompositions
 )
 def _same(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.tensor(next(iter(a.values())))

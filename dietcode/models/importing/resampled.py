@@ -15,10 +15,25 @@ from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.spelled_out import enlarged
 
 
-def _ratio(b: GraphBuilder, over: Extent, under: Extent, scale: float | None, dtype: str) -> Value:
-    """Return how much of the old one an element of the new size is."""
+def _ratio(
+    b: GraphBuilder,
+    over: Extent,
+    under: Extent,
+    scale: float | None,
+    dtype: str,
+    exact: Sequence[int] = (),
+) -> Value:
+    """Return how much of the old one an element of the new size is; `exact` as of `interpolated`."""
     if scale is not None:
-        return 1.0 / scale
+        ratio: Value = 1.0 / scale
+        for times in exact:
+            low, high = (under - over * times).bounds(b.graph.ranges)
+            if low == high == 0:
+                return 1.0 / times
+            if low <= 0 <= high:
+                sizes = [b.add("extent", value=one) for one in (over * times, under)]
+                ratio = b.add("where", b.add("equal", *sizes), 1.0 / times, ratio, dtype=dtype)
+        return ratio
     if over.is_constant and under.is_constant:
         return over.constant / max(1, under.constant)
     sizes = [b.add("cast", b.add("extent", value=one), dtype=dtype) for one in (over, under)]
@@ -26,7 +41,12 @@ def _ratio(b: GraphBuilder, over: Extent, under: Extent, scale: float | None, dt
 
 
 def nearest(
-    b: GraphBuilder, x: str, wide: Sequence[Extent], scales: Sequence[float | None], centred: bool
+    b: GraphBuilder,
+    x: str,
+    wide: Sequence[Extent],
+    scales: Sequence[float | None],
+    centred: bool,
+    exact: Sequence[int] = (),
 ) -> str:
     """Return ``[n, c, spatial…]`` in another shape, each element that of x which is nearest.
 
@@ -39,6 +59,8 @@ def nearest(
         New elements for each old one along a spatial axis, where that is not the quotient of the sizes.
     centred : bool
         Whether an element's centre tells which is nearest, or its beginning.
+    exact : sequence of int
+        As of `interpolated`.
     """
     for axis, (size, scale) in enumerate(zip(wide[2:], scales, strict=True), start=2):
         own = b.type(x).shape[axis]
@@ -48,13 +70,21 @@ def nearest(
             continue
         at = b.add("cast", b.add("arange", stop=size), dtype="float32")
         at = b.add("add", at, 0.5) if centred else at
-        at = b.add("floor", b.add("mul", at, _ratio(b, own, size, scale, "float32")))
+        at = b.add("floor", b.add("mul", at, _ratio(b, own, size, scale, "float32", exact)))
         at = b.add("minimum", b.add("cast", at, dtype="int64"), b.number(own - 1))
         x = b.add("take", x, at, axis=axis)
     return x
 
 
-def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float | None, aligned: bool) -> str:
+def interpolated(
+    b: GraphBuilder,
+    x: str,
+    axis: int,
+    wide: Extent,
+    scale: float | None,
+    aligned: bool,
+    exact: Sequence[int] = (),
+) -> str:
     """Return x in another size along an axis, linear between its elements, as PyTorch has it.
 
     Parameters
@@ -68,9 +98,11 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
         New elements for each old one, where that is not the quotient of the sizes.
     aligned : bool
         Whether the corners' elements stay where they are; else the corners themselves do.
+    exact : sequence of int
+        Where the new size is so many times the old one, that counts and not the scale, as in PyTorch.
     """
     dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
-    at = _places(b, narrow, wide, scale, aligned, dtype)
+    at = _places(b, narrow, wide, scale, aligned, dtype, exact)
     if not aligned:
         at = b.add("maximum", at, 0.0)
     last = b.number(narrow - 1)
@@ -117,13 +149,20 @@ def cubically_interpolated(
 
 
 def _places(
-    b: GraphBuilder, narrow: Extent, wide: Extent, scale: float | None, aligned: bool, dtype: str
+    b: GraphBuilder,
+    narrow: Extent,
+    wide: Extent,
+    scale: float | None,
+    aligned: bool,
+    dtype: str,
+    exact: Sequence[int] = (),
 ) -> str:
     """Return where the elements of a new size lie among those of the old one."""
     at = b.add("cast", b.add("arange", stop=wide), dtype=dtype)
     if aligned:
         return b.add("mul", at, _ratio(b, narrow - 1, wide - 1, None, dtype))
-    return b.add("sub", b.add("mul", b.add("add", at, 0.5), _ratio(b, narrow, wide, scale, dtype)), 0.5)
+    ratio = _ratio(b, narrow, wide, scale, dtype, exact)
+    return b.add("sub", b.add("mul", b.add("add", at, 0.5), ratio), 0.5)
 
 
 def padded_by_number(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide
@@ -22,9 +23,12 @@ from dietcode.models.importing.resampled import (
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@rule("aten.upsample_linear1d.vec", rank=1, along=interpolated)
-@rule("aten.upsample_bilinear2d.vec", rank=2, along=interpolated)
-@rule("aten.upsample_trilinear3d.vec", rank=3, along=interpolated)
+_linear = partial(interpolated, exact=(1,))
+
+
+@rule("aten.upsample_linear1d.vec", rank=1, along=_linear)
+@rule("aten.upsample_bilinear2d.vec", rank=2, along=_linear)
+@rule("aten.upsample_trilinear3d.vec", rank=3, along=_linear)
 @rule("aten.upsample_bicubic2d.vec", rank=2, along=cubically_interpolated)
 def _interpolation(
     m: Importer, a: Mapping[str, Any], fake: Any, rank: int, along: Callable[..., str]
@@ -37,7 +41,8 @@ def _interpolation(
 
 def _nearest(m: Importer, a: Mapping[str, Any], fake: Any, rank: int, centred: bool) -> Imported:
     scales = a["scale_factors"] or [None] * rank
-    return nearest(m, m.tensor(a["input"]), m.symbols_shape(fake.shape), scales, centred)
+    exact = (1, 2) if rank == 2 and not centred else ()
+    return nearest(m, m.tensor(a["input"]), m.symbols_shape(fake.shape), scales, centred, exact)
 
 
 for _rank in (1, 2, 3):

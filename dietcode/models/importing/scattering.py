@@ -71,6 +71,15 @@ def _index_put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.transpose(changed, [order.index(k) for k in range(len(order))])
 
 
+@rule("aten.put.default")
+def _put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return a tensor with elements changed at positions among all of its elements."""
+    x, positions, source = (m.tensor(a[key]) for key in ("self", "index", "source"))
+    flat, at, new = (flattened(m, one, 0, m.rank(one) - 1) for one in (x, positions, source))
+    changed = m.add("scatter_points", flat, new, at, by="add" if a["accumulate"] else "set")
+    return m.reshape(changed, m.type(x).shape)
+
+
 def _put_where(m: Importer, x: str, mask: str, source: str, add: bool) -> str:
     """Return x with values where truth values over its first axes hold: one for all, or a row for each.
 

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide, larger, remainder, smaller
+from dietcode.graph.tensor_type import GraphError
 
 _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {
     "Add": operator.add,
@@ -24,6 +25,7 @@ _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {
 }
 _ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt")
 _MAX_DENOMINATOR, _MAX_NUMERATOR = 1 << 10, 1 << 20
+_MOST_SIZES = 1 << 16  # of a range that are tried one by one
 
 
 class UnknownSizeError(ValueError):
@@ -41,6 +43,27 @@ def _signed_size(expression: Any) -> tuple[int, Any] | None:
     if type(expression).__name__ == "Mul" and len(expression.args) == 2 and expression.args[0] == -1:
         factor, expression = -1, expression.args[1]
     return (factor, expression.args[0]) if type(expression).__name__ == "ToFloat" else None
+
+
+def _fraction_of_floats(factor: float, low: int, high: int) -> Fraction:
+    """Return the simplest r of which floor(r·L) is the floor of the float product, for all L of a range.
+
+    For each L, r is at least floor(factor·L)/L, and less than that of the next whole number.
+    """
+    least, limit = Fraction(0), Fraction(_MAX_NUMERATOR + 1)
+    for size in range(low, high + 1):
+        whole = int(factor * size)
+        least, limit = max(least, Fraction(whole, size)), min(limit, Fraction(whole + 1, size))
+    for digits in range(21):
+        found = Fraction(factor).limit_denominator(1 << digits)
+        if least <= found < limit:
+            return found
+    if least < limit:
+        return least
+    raise GraphError(
+        f"a size of {factor} times one of {low}…{high}, whose products floats round up and down; write it in "
+        "whole numbers, as size=x.shape[2] * 7 // 10"
+    )
 
 
 def _whole_number(value: int) -> Any:
@@ -207,8 +230,27 @@ class Symbols:
         sizes = [one for one in product.args if type(one).__name__ == "ToFloat"]
         if type(product).__name__ != "Mul" or (len(numbers), len(sizes), len(product.args)) != (1, 1, 2):
             raise UnknownSizeError(str(expression))
-        number = Fraction(float(numbers[0]))
-        if number <= 0 or number.denominator > _MAX_DENOMINATOR or number.numerator > _MAX_NUMERATOR:
+        factor, (size,) = float(numbers[0]), sizes[0].args
+        if not 0 < factor <= _MAX_NUMERATOR:
             raise UnknownSizeError(str(expression))
-        (size,) = sizes[0].args
+        number = Fraction(factor)
+        if number.denominator > _MAX_DENOMINATOR:  # floats round its products
+            number = _fraction_of_floats(factor, *self._bounds_of(size, factor))
         return floor_divide(self._of(size) * number.numerator, Extent.of(number.denominator))
+
+    def _bounds_of(self, size: Any, factor: float) -> tuple[int, int]:
+        """Return bounds of a size that a float multiplies; `GraphError` where they are too far apart."""
+        ranges = {}
+        for symbol in size.free_symbols:
+            low, high = self.range_of(symbol)
+            ranges[self._names.get(symbol.name, symbol.name)] = (low, 2**31 if high is None else high)
+        extent = self._of(size)
+        if not extent.variables <= ranges.keys():
+            raise UnknownSizeError(str(size))
+        low, high = extent.bounds(ranges)
+        if high - low > _MOST_SIZES:
+            raise GraphError(
+                f"a size of {factor} times {self.text(size)}, which is {low}…{high}; allowed: a range of at "
+                f"most {_MOST_SIZES} sizes, as Dim(…, max=512), or a factor as 0.5, 1.25 or 3"
+            )
+        return max(low, 1), high
