@@ -27,7 +27,7 @@ _DEPTH_LETTERS = "kcdeijlopqrs"
 _TABLE_LETTERS = "TUVWRS"  # beside products, whose depths have other letters
 _GATE_LETTERS = "gxyzf"
 _MAX_NUMBER = 1e30
-_ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate")
+_ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate", "masked_rows")
 
 
 class _NotABlockError(Exception):
@@ -329,7 +329,7 @@ class _Block:
         given = {key: value for key, value in node.attributes.items() if key in _ATTRIBUTES}
         if node.operator in ALONG_ROW | MOVING:
             given["axis"] = "n"
-        return {key: value for key, value in given.items() if value is not None}
+        return {key: value for key, value in given.items() if value not in (None, "zero")}
 
     def _operand(self, operand: Value, node: Node) -> Any:
         if operand is None or isinstance(operand, bool):

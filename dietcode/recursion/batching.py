@@ -226,7 +226,8 @@ def _attention(b: Batching, node: Node, operands: list[Any]) -> str:
     if mask:
         scores = _elementwise_of(b, "add", scores, mask[0])
         b.batched.add(scores)
-    return _product(b, b.rows("softmax", scores, axis=_rank(b, scores)), v)
+    masked = node.attributes["masked_rows"]
+    return _product(b, b.rows("softmax", scores, axis=_rank(b, scores), masked_rows=masked), v)
 
 
 def _concat(b: Batching, node: Node, operands: list[Any]) -> str:

@@ -16,6 +16,7 @@ from dietcode.models.importing.spelled_out import (
     completed,
     extreme_so_far,
     flattened,
+    is_nan,
     parts,
     repeated,
 )
@@ -278,9 +279,12 @@ def _in_order(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     axis = axis_of(a["dim"], m.rank(x))
     middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2)) if "k" not in a else m.extent(a["k"]) - 1
     ordered = m.results("top", x, axis=axis, largest=False)
-    if a["keepdim"]:
-        return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)
-    return tuple(m.select(one, axis, middle) for one in ordered)
+    found = [m.slice(one, axis, middle, middle + 1) for one in ordered]
+    if "k" not in a and m.type(x).dtype not in INTEGERS:  # of rows with what is no number it is that
+        largest = m.add("max", x, axes=(axis,), keep=True), m.add("argmax", x, axis=axis, keep=True)
+        odd = is_nan(m, largest[0])
+        found = [m.add("where", odd, *pair) for pair in zip(largest, found, strict=True)]
+    return tuple(one if a["keepdim"] else m.select(one, axis, 0) for one in found)
 
 
 @rule("aten.one_hot.default")

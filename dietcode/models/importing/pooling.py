@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -12,6 +11,7 @@ from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.context import Imported, Importer, rule
+from dietcode.models.importing.spelled_out import is_nan, least_of
 
 
 def pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
@@ -68,6 +68,8 @@ def _largest_and_where(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: in
 def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> str:
     """Return where in a tensor the first largest element of each window is, all its axes as one.
 
+    Of elements that are no numbers it is the last, as in PyTorch.
+
     Parameters
     ----------
     b : GraphBuilder
@@ -83,7 +85,7 @@ def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> st
     type_, outer = b.type(x), ((0, 0), (0, 0))
     count = reduce(lambda one, other: one * other, type_.shape, ONE)
     places = b.reshape(b.add("arange", stop=count), type_.shape)
-    wide = b.add("pad", x, pads=(*outer, *options["pads"]), value=-math.inf)
+    wide = b.add("pad", x, pads=(*outer, *options["pads"]), value=least_of(type_.dtype))
     places = b.add("pad", places, pads=(*outer, *options["pads"]), value=-1)
     best = at = ""
     for offsets in itertools.product(*map(range, options["window"])):
@@ -95,7 +97,9 @@ def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> st
         if not best:
             best, at = value, place
             continue
-        more = b.add("less", best, value)
+        more = b.add("or", b.add("less", best, value), is_nan(b, value))
+        if any(map(any, options["pads"])):  # a window's first element counts, whatever it is
+            more = b.add("or", more, b.add("less", at, 0))
         at = b.add("where", more, place, at, dtype="int64")
         best = b.add("maximum", best, value)
     return at

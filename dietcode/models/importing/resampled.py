@@ -113,7 +113,8 @@ def interpolated(
         b.add("sub", at, b.add("cast", below, dtype=dtype)), (wide, *[ONE] * (rank - 1 - axis))
     )
     first, second = b.add("take", x, below, axis=axis), b.add("take", x, above, axis=axis)
-    return b.add("add", first, b.add("mul", b.add("sub", second, first), weight))
+    near = b.add("mul", first, b.add("sub", 1.0, weight))
+    return b.add("add", near, b.add("mul", second, weight))
 
 
 def cubically_interpolated(

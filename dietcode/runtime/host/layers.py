@@ -35,8 +35,18 @@ def _position(function: Callable[..., Any], operands: Operands, attributes: Attr
 
 def _softmax(operands: Operands, attributes: Attributes) -> Results:
     x, axis = operands[0], attributes["axis"]
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    return (np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers),)
+    return (_weights(x, axis, attributes["masked_rows"]),)
+
+
+def _weights(x: Array, axis: int, masked_rows: str) -> Array:
+    """Return a softmax, whose rows of -inf alone are 0 or NaN."""
+    largest = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    if masked_rows == "zero":
+        largest = np.where(np.isneginf(largest), x.dtype.type(0), largest)
+    powers = np.exp(x - largest)
+    total = powers.sum(axis=axis, keepdims=True)
+    visible = total != 0 if masked_rows == "zero" else True
+    return np.asarray(np.divide(powers, total, out=powers, where=visible))
 
 
 def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
@@ -50,6 +60,9 @@ def _accumulated(function: Any, operands: Operands, attributes: Attributes) -> R
     x, axis = operands[0], attributes["axis"]
     if not x.ndim:
         return (x.copy(),)
+    if x.dtype == np.float32 and function in (np.add, np.multiply):  # rounded once, as in PyTorch
+        (wide,) = _accumulated(function, [x.astype(np.float64)], attributes)
+        return ((wide + 0.0 if function is np.add else wide).astype(np.float32),)  # sums begin with 0
     width = math.prod(x.shape[axis % x.ndim + 1 :])
     if x.shape[axis] < 2 or width < _WIDE or x.size < x.shape[axis] * 4 * _WIDE:
         return (function.accumulate(x, axis=axis, dtype=x.dtype),)
@@ -96,7 +109,7 @@ def _linear(operands: Operands, attributes: Attributes) -> Results:
 
 
 def _attention(operands: Operands, attributes: Attributes) -> Results:
-    """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e]; rows that see no key are 0.
+    """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e].
 
     The queries of a group of heads are rows of one product, so that keys and values are not repeated.
     """
@@ -116,10 +129,7 @@ def _attention(operands: Operands, attributes: Attributes) -> Results:
         last = 0 if attributes["causal"] == "first" else num_keys - num_queries
         visible = np.tri(num_queries, num_keys, last, dtype=bool)
         np.copyto(scores, -np.inf, where=~visible)
-    largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores - np.where(np.isneginf(largest), scores.dtype.type(0), largest))
-    total = powers.sum(axis=-1, keepdims=True)
-    np.divide(powers, total, out=powers, where=total != 0)
+    powers = _weights(scores, -1, attributes["masked_rows"])
     if grouped:
         powers = powers.reshape(*powers.shape[:-3], groups, -1, num_keys)
     result = np.matmul(powers, v)

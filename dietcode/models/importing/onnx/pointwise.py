@@ -8,7 +8,6 @@ from functools import reduce
 
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
-from dietcode.models.importing.composed import HYPERBOLIC
 from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
@@ -28,9 +27,7 @@ from dietcode.models.importing.spelled_out import (
     mish,
     prelu,
     softplus,
-    tangent,
     truncated_quotient,
-    truncated_remainder,
 )
 
 
@@ -39,8 +36,8 @@ def _unary(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
 
 
 for _word in (
-    *("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Round", "Sigmoid", "Sign"),
-    *("Sin", "Sqrt", "Tanh"),
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor"),
+    *("Log", "Neg", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
 ):
     onnx_rule(_word, name=_word.lower())(_unary)
 
@@ -49,13 +46,8 @@ for _word in (
 @onnx_rule("IsNaN", function=is_nan)
 @onnx_rule("Mish", function=mish)
 @onnx_rule("Softplus", function=softplus)
-@onnx_rule("Tan", function=tangent)
 def _of_one(m: OnnxImporter, n: OnnxNode, *, function: Callable[[OnnxImporter, str], str]) -> OnnxResult:
     return function(m, n.tensor(0))
-
-
-for _word, _function in HYPERBOLIC.items():
-    onnx_rule(_word, function=_function)(_of_one)
 
 
 @onnx_rule("Identity", "Dropout")
@@ -153,9 +145,7 @@ def _div(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("Mod")
 def _mod(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    if n.attribute("fmod", 0):
-        return truncated_remainder(m, n.tensor(0), m.operand(n.value(1), len(m.shape(n.value(0)))))
-    return m.add("remainder", *m.operands(n.values))
+    return m.add("fmod" if n.attribute("fmod", 0) else "remainder", *m.operands(n.values))
 
 
 @onnx_rule("Pow")
