@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from functools import partial
 from typing import Any, TypeVar
 
+from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent, larger, smaller
 from dietcode.graph.graph import Graph, Node, Value
+from dietcode.graph.limits import check_size
+from dietcode.graph.reading import MAX_NODES
 from dietcode.graph.tensor_type import GraphError, TensorType, axis_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MAX_ADDED = 8 * MAX_NODES  # rules add nodes that nothing reads in the end
 
 
 def registered(
@@ -49,8 +53,26 @@ class GraphBuilder:
         self.source = ""
 
     def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
-        """Add a node and return the name of its first result."""
-        return self.graph.add(operator, *operands, source=self.source, **attributes)
+        """Add a node and return the name of its first result.
+
+        Raises
+        ------
+        GraphError
+            It does not take these operands or attributes, or a result is too large.
+        ModelError
+            Too many nodes were added, those of sub-graphs and those that nothing reads among them.
+        """
+        self.graph.additions[0] += 1
+        if self.graph.additions[0] > _MAX_ADDED:
+            raise ModelError(
+                f"{self.graph.name}: more than {_MAX_ADDED} operators while it is read, at "
+                f"{self.source or operator}; allowed: {MAX_NODES} in the end (export parts of the model)"
+            )
+        result = self.graph.add(operator, *operands, source=self.source, **attributes)
+        node = self.graph.nodes[-1]
+        for name in node.results:
+            check_size(self.graph.types[name], self.graph.ranges, is_made=not node.tensors)
+        return result
 
     def results(self, operator: str, *operands: Value, **attributes: Any) -> tuple[str, ...]:
         """Add a node and return the names of all of its results."""

@@ -37,6 +37,7 @@ from dietcode.models.importing import (  # noqa: F401 - rules
     strides,
     triangles,
 )
+from dietcode.models.importing.archives import check_archive
 from dietcode.models.importing.complex_numbers import (
     ComplexPair,
     complex_weight,
@@ -79,6 +80,7 @@ def load_exported(path: Path) -> Any:
     ModelError
         The file cannot be read as one.
     """
+    check_archive(path)
     import torch
 
     import dietcode.models.recurrent_operator  # noqa: F401 - programs of dietcode.export call it
@@ -87,6 +89,8 @@ def load_exported(path: Path) -> Any:
         with warnings.catch_warnings(), _logged_errors() as logged:
             warnings.simplefilter("ignore")
             program = torch.export.load(str(path))
+    except MemoryError:
+        raise
     except Exception as error:
         reason = _first_line(logged[0] if logged else error)
         found = re.fullmatch(r"Deserializing (\S+) in pytree is not registered\.", reason)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -22,6 +23,7 @@ from onnx import (
 from onnx.defs import onnx_opset_version
 
 from dietcode.errors import ModelError
+from dietcode.graph.reading import MAX_NODES
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.onnx.context import ONNX_RULES, dtype_of
 from dietcode.models.importing.onnx.known import Array
@@ -30,6 +32,9 @@ from dietcode.workload.text import clip, one_line
 OLDEST_OPSET = 7  # before it operands were not broadcast as today
 _KNOWN_OPSET = 13  # before it some operators have other forms; such files are converted
 _MOST_BYTES = 2**31  # protobuf has no longer messages; larger models keep their weights apart
+_MAX_NODES = 5 * MAX_NODES  # exporters write several for a node of a graph, for its shapes
+_MAX_CALLS = 64  # of functions within functions
+_COMPOSED_NODES = 32  # of a standard operator whose function depends on its operands
 STANDARD = ("", "ai.onnx")
 
 
@@ -58,6 +63,7 @@ def load_onnx(path: Path) -> ModelProto:
             f"{path}: operators of version {opset}; allowed: {OLDEST_OPSET} to {onnx_opset_version()} "
             "(export the model again, with opset_version=17)"
         )
+    _check_size(model, path)
     if opset < _KNOWN_OPSET:
         model = _converted(model, path)
     try:
@@ -66,6 +72,45 @@ def load_onnx(path: Path) -> ModelProto:
         raise ModelError(
             f"{path}: its functions cannot be put in place: {one_line(str(error), 120)}"
         ) from None
+
+
+def _check_size(model: ModelProto, path: Path) -> None:
+    """Refuse a model of more nodes than are read, counted before its functions are put in place."""
+    functions = {(one.domain, one.name, one.overload): one for one in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    opset = opset_of(model)
+
+    def size_of(nodes: Iterable[NodeProto], depth: int = 0) -> int:
+        if depth > _MAX_CALLS:
+            raise ModelError(
+                f"{path}: functions that call functions more than {_MAX_CALLS} deep; allowed: as many, "
+                "and none that calls itself"
+            )
+        total = 0
+        for node in nodes:
+            key = node.domain, node.op_type, node.overload
+            if key not in functions:
+                total += _size_of_standard(node, opset)
+                continue
+            if key not in sizes:
+                sizes[key] = size_of(_nodes(functions[key]), depth + 1)
+            total += sizes[key]
+        return total
+
+    total = size_of(_nodes(model.graph))
+    if total > _MAX_NODES:
+        raise ModelError(
+            f"{path}: {total if total < 10**12 else 'over 10**12'} nodes, those of functions where they are "
+            f"called; allowed: {_MAX_NODES} (export parts of the model)"
+        )
+
+
+def _size_of_standard(node: NodeProto, opset: int) -> int:
+    """Return how many nodes an operator becomes."""
+    if node.op_type in ONNX_RULES or node.domain not in STANDARD or not _is_composed(node.op_type, opset):
+        return 1
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    return len(schema.function_body.node) if schema.has_function else _COMPOSED_NODES
 
 
 def _converted(model: ModelProto, path: Path) -> ModelProto:
@@ -107,13 +152,13 @@ def inlined(model: ModelProto) -> ModelProto:
     return model
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of graphs within it."""
+def _nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph or a function, and of graphs within it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _is_composed(operator: str, opset: int) -> bool:
