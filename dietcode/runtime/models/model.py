@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import DietCodeError, LibraryError, TensorError
+from dietcode.errors import DietCodeError, LibraryError, ShapeError, TensorError
 from dietcode.graph.signature import built_output, called_inputs, flatten_arguments, input_names
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
@@ -30,7 +30,7 @@ from dietcode.workload.text import one_line
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
 # What steps raise that do not fit together.
-_MISFITS = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
 _GROWTH = 1.5  # of memory, where a size needs more
 
 
@@ -134,7 +134,7 @@ class Model(Reopened):
             An input is missing, or has another dtype or device.
         ShapeError
             A shape, a relation between shapes or a range is not the model's; or a position in an input lies
-            outside of the tensor that it is a position in.
+            outside of the tensor that it is a position in; or there is no memory for tensors of these sizes.
         LibraryError
             The bundle describes steps that do not fit together.
         """
@@ -221,6 +221,11 @@ class Model(Reopened):
             return run(workplace.prepared(program, binding), arrays)
         except DietCodeError:
             raise
+        except MemoryError as error:
+            sizes = ", ".join(f"{name} = {value}" for name, value in binding.items())
+            raise ShapeError(
+                f"{self.executable.name}: no memory for {sizes or 'a call'}; pass smaller inputs"
+            ) from error
         except _MISFITS as error:
             raise self._unfit(error) from error
         finally:
