@@ -31,7 +31,7 @@ from dietcode.tuner.search import Search
 from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.tuner.verification import verify
 from dietcode.workload.spec import Spec
-from dietcode.workload.stops import against
+from dietcode.workload.stops import against, uncompared
 from dietcode.workload.text import counted
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
@@ -207,8 +207,12 @@ def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
 
 def _selection_line(parts: Parts) -> str:
     facts, kept = parts.report["selection"], counted(len(parts.micro_kernels), "micro-kernel")
+    losses, caveat = (
+        f"{facts['loss_mean']:.1%} mean, {facts['loss_worst']:.1%} worst",
+        uncompared(parts.report),
+    )
+    said = f"not known: {caveat}" if caveat else f"{losses}, {against(parts.report)}"
     return (
         f"{kept} for {counted(parts.report['num_instances'], 'instance')} "
-        f"({facts['num_free_choice']} with free choice), predicted loss {facts['loss_mean']:.1%} mean, "
-        f"{facts['loss_worst']:.1%} worst, {against(parts.report)}"
+        f"({facts['num_free_choice']} with free choice), predicted loss {said}"
     )
