@@ -30,7 +30,7 @@ from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.search_space.tir import script_of
-from dietcode.target.cpu import CpuTarget, device_record, resolve_target
+from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode.workload.spec_checks import check_operand_dtypes
 
@@ -43,14 +43,16 @@ class CpuBackend(Backend):
 
     def availability(self) -> dict[str, Any]:
         """As `Backend` has it: this machine's CPU."""
-        target = resolve_target(TargetSpec(kind="llvm"))
-        record = device_record(target)
+        spec, host = TargetSpec(kind="llvm"), Host.here()
+        target = resolve_target(spec, host)
+        record = device_record(target, host, spec)
         return {
             "kind": self.kind,
             "mcpu": target.mcpu,
             "device": record["name"],
             "device_id": record["id"],
             "num_cores": target.num_cores,
+            "features": list(target.features),
             "vector_bits": target.vector_bytes * 8,
             "l2_bytes": target.l2_bytes,
             "build": True,
@@ -72,7 +74,8 @@ class CpuBackend(Backend):
 
     def check_asked(self, spec: Spec, records: Records, where: str) -> None:
         asked, target = spec.target, self.target_of(records, where)
-        if asked.mcpu is not None and asked.mcpu != target.mcpu:
+        is_same = asked.mcpu in {None, target.mcpu} or resolve_target(asked).features == target.features
+        if not is_same:
             raise RecordsError(f"{where}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
         if asked.num_cores is not None and asked.num_cores != target.num_cores:
             raise RecordsError(
