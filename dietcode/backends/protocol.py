@@ -281,6 +281,15 @@ class Backend(Protocol):
     def code_of(self, report: Facts) -> tuple[str, Callable[[Facts], str]]:
         """Return the language of generated code, and what writes it for a micro-kernel's row of a report."""
 
+    def code_digest(self, problem: AnyProblem, target: Any, micro_kernel: AnyMicroKernel) -> str:
+        """Return the digest of the source that would be generated now, as `BuildResult.code` has it.
+
+        Raises
+        ------
+        CandidateError
+            None would be.
+        """
+
     def emit(self, parts: Parts) -> dict[str, bytes]:
         """Return all files of a library by relative path; the same parts give the same bytes."""
 

@@ -32,6 +32,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
+from dietcode.workload.identity import source_digest
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
@@ -104,7 +105,8 @@ class CpuWorker:
         from tvm.support.cc import create_shared
 
         from dietcode.search_space.cpu.compiling import compile_module
-        from dietcode.search_space.cpu.host import build_module
+        from dietcode.search_space.cpu.host import build_module, function_name
+        from dietcode.search_space.tir import script_of
 
         sizes: list[int] = []
 
@@ -115,7 +117,9 @@ class CpuWorker:
         started, given = time.perf_counter(), request.recipe
         module = build_module(given.problem, given.micro_kernels, given.tree, given.variables, given.limits)
         compile_module(module, given.target).export_library(request.path, fcompile=link)
-        return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
+        secs = time.perf_counter() - started
+        code = source_digest(script_of(module[function_name(0, given.micro_kernels[0])]))
+        return BuildResult(request.path, sum(sizes), secs, code=code)
 
     def time(self, request: TimeRequest) -> TimeResult:
         """Time ``run`` of a library at each point, then unload it, unless the request keeps it."""

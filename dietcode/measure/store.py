@@ -240,7 +240,7 @@ def import_file(file: Path, device: Mapping[str, Any] | None = None) -> tuple[Re
 
 def _add(known: Records, given: Records) -> int:
     """Take in what is new; how many micro-kernels that are."""
-    new = {kernel: m for kernel, m in given.measurements.items() if kernel not in known.measurements}
+    new = known.new_in(given)
     known.measurements.update(new)
     for name in ("calibration", "seed", "problem", "rounds"):
         setattr(known, name, getattr(known, name) or getattr(given, name))

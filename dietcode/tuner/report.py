@@ -153,7 +153,8 @@ def _pruned(measurement: Measurement) -> dict[str, Any]:
 
 
 def _facts(measurement: Measurement) -> dict[str, Any]:
-    return {} if measurement.facts is None else {"facts": measurement.facts.to_json()}
+    facts = {} if measurement.facts is None else {"facts": measurement.facts.to_json()}
+    return facts | measurement.origin()
 
 
 def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, Any]:

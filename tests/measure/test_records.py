@@ -236,6 +236,25 @@ def test_what_is_known_stays(tmp_path: Path) -> None:
     assert store.import_file(path)[1] == 0
 
 
+def test_other_code_of_a_micro_kernel_is_new(tmp_path: Path, own_cache: Path) -> None:
+    path, origin = tmp_path / "given.jsonl", {"code": "a" * 16, "generator": "b" * 64}
+    write_records(path, own_records(measurement(**origin), FAILED))
+    known, _ = store.import_file(path)
+    assert known == read_records(path) and known.measurements[MicroKernel(6, 16)].code == "a" * 16
+    write_records(path, own_records(measurement(secs=(1.0,), **origin | {"code": "c" * 16})))
+    known, added = store.import_file(path)
+    assert added == 1 and known.measurements[MicroKernel(6, 16)].secs == (1.0,)
+    known.rounds = [{"number": 1}]
+    known.apply({"kind": "generator", "digest": "d" * 64, "stale": [MicroKernel(6, 16).name]})
+    assert [(m.micro_kernel, m.generator) for m in known.measurements.values()] == [
+        (MicroKernel(4, 24), "d" * 64)
+    ]
+    assert known.rounds == []
+    for spoilt in ({"digest": "no digest"}, {"stale": "6x16"}, {"stale": ["a\nb"]}):
+        with pytest.raises((ValueError, TypeError)):
+            known.apply({"kind": "generator", "digest": "d" * 64, "stale": []} | spoilt)
+
+
 def test_what_was_measured_before_devices_were_known_by_their_features(
     tmp_path: Path, own_cache: Path
 ) -> None:

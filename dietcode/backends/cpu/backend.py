@@ -23,7 +23,7 @@ from dietcode.measure.engine import Device
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.lowerings import LOWERINGS
+from dietcode.search_space.cpu.lowerings import lower_micro_kernel
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.depthwise import with_channels_as_columns
 from dietcode.search_space.forms import problem_from_json
@@ -31,6 +31,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.search_space.tir import script_of
 from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
+from dietcode.workload.identity import source_digest
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode.workload.spec_checks import check_operand_dtypes
 
@@ -128,12 +129,15 @@ class CpuBackend(Backend):
 
         def write(row: Mapping[str, Any]) -> str:
             kernel = cpu_micro_kernel(row)
-            text = script_of(LOWERINGS[problem.form](problem, kernel, limits, kernel.name))
-            # A function outside of a module is called main.
+            text = script_of(lower_micro_kernel(problem, kernel, limits, kernel.name))
             symbol = f"micro_kernel_{kernel.name}".replace("-", "_")
             return text.replace("def main(", f"def {symbol}(", 1) + "\n"
 
         return "tir", write
+
+    def code_digest(self, problem: AnyProblem, target: CpuTarget, micro_kernel: AnyMicroKernel) -> str:
+        limits = Limits.of(target)
+        return source_digest(script_of(lower_micro_kernel(problem, micro_kernel, limits, micro_kernel.name)))
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         return library_files(parts)
