@@ -273,7 +273,7 @@ def _processor(mcpu: str, features: tuple[str, ...]) -> str:
         return len(set(features).symmetric_difference(_features(name)))
 
     known = tvm.get_global_func("target.llvm_get_cpu_archlist")(_llvm(mcpu))
-    return min(map(str, known), key=lambda name: (distance(name), name))
+    return min(map(str, known), key=lambda name: (distance(name), name != mcpu, name))
 
 
 def _switches(mcpu: str, features: Sequence[str]) -> list[str]:
