@@ -143,9 +143,9 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
             ranges[name or symbol.name] = (low, _MOST if high is None else high)
     symbols = Symbols({symbol: name or symbol for symbol, name in called.items()}, program.range_constraints)
     for branch in branches:
-        if shape_env is not None:  # an axis may have got an expression, as 2*h, after the branch
-            branch = replace(branch, relation=shape_env.replace(branch.relation))
-        for relation, kind in _parts(branch):
+        # An axis may have got its expression, as 2*h, after the branch.
+        own = branch.relation if shape_env is None else shape_env.replace(branch.relation)
+        for relation, kind in _parts(replace(branch, relation=own)):
             said = _undecided(relation, kind, symbols, ranges, bounds)
             if said and branch.is_text:
                 size = one_line(symbols.text(relation.args[0]), 120)

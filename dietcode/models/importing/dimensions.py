@@ -11,7 +11,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import parse_extent
 from dietcode.models.importing.refusals import unknown_range
 
-_KEY = "dietcode_dimensions"
+_KEY, _OWN_EXAMPLES = "dietcode_dimensions", "dietcode_own_examples"
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
 _FLAT = "flat_args"
@@ -114,19 +114,26 @@ class Dimensions:
 def name_dimensions(program: Any, names: Mapping[str, str]) -> None:
     """Write names of dimensions, by ``input.axis``, into a program, which keeps them when it is saved."""
     for node in program.graph.nodes:
-        if names and node.op == "call_function":
+        if node.op == "call_function":
             # PyTorch saves this with a node, and nothing with a whole program.
-            node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
+            own = {_KEY: json.dumps(names), _OWN_EXAMPLES: "true"}
+            node.meta["custom"] = {**node.meta.get("custom", {}), **own}
             break
 
 
 def dimension_names(program: Any) -> dict[str, str]:
     """Return the names of dimensions by ``input.axis``; none for programs that `export` did not make."""
-    for node in program.graph.nodes:
-        custom = node.meta.get("custom") or {}
-        if _KEY in custom:
-            return {str(key): str(value) for key, value in json.loads(custom[_KEY]).items()}
-    return {}
+    return {str(key): str(value) for key, value in json.loads(_noted(program, _KEY) or "{}").items()}
+
+
+def has_own_examples(program: Any) -> bool:
+    """Whether `export` made the program, and each input had a tensor of its own as its example."""
+    return _noted(program, _OWN_EXAMPLES) is not None
+
+
+def _noted(program: Any, key: str) -> Any:
+    notes = (node.meta.get("custom") or {} for node in program.graph.nodes)
+    return next((one[key] for one in notes if key in one), None)
 
 
 def _shown(label: str, inputs: Mapping[str, str]) -> str:
@@ -297,7 +304,8 @@ def guard_in(guard: str, sizes: Mapping[str, object]) -> str:
         if parts[0] == _FLAT:  # of a program that PyTorch's own tracer of Python made
             inputs = list(dict.fromkeys(label.rpartition(".")[0] for label in sizes))
             parts = inputs[int(parts[1]) : int(parts[1]) + 1]
-        return str(sizes[f"{'_'.join(parts)}.{match[2]}"])
+        label = f"{'_'.join(parts)}.{match[2]}"
+        return str(sizes[label if label in sizes else label.lower()])  # as PyTorch names nodes
 
     return _SIZE.sub(named, guard)
 

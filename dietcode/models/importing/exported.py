@@ -46,6 +46,7 @@ from dietcode.models.importing.complex_numbers import (
 from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
 from dietcode.models.importing.decomposing import run_decompositions
 from dietcode.models.importing.dimensions import Dimensions, dimension_names, ranges_of_axes, refuse_constants
+from dietcode.models.importing.examples import refuse_shared_examples
 from dietcode.models.importing.flow import FLOW, check_results
 from dietcode.models.importing.guards import check_guards, check_sums
 from dietcode.models.importing.mutations import refuse_mutations
@@ -142,6 +143,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     """
     names = dimension_names(program)
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
+    refuse_shared_examples(program, _input_names(program))
     of_axes = ranges_of_axes(program)
     written, program = program, _decomposed(program)
     refuse_mutations(written, program)
