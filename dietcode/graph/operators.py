@@ -63,6 +63,7 @@ _ZERO = Extent()
 _GRAPH = _a(read_sub_graph)
 _BY = {"by": _a(one_of("set", "add", "mul", "max", "min"), "set")}
 _SIZE = {"size": _a(read_extent)}
+_WRAPS = {"wraps": _a(read_flag, True)}  # whether positions below 0 count from the end, or are refused
 
 
 def _unary(*names: str, infer: Callable[[Operands, Attributes], Types]) -> dict[str, GraphOperator]:
@@ -165,11 +166,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         *(1, 1, rules.rotation), {"by": _a(read_integer), "negate": _a(read_flag, False)}
     ),
     "flip": GraphOperator(1, 1, rules.flip, {"axes": _a(read_integers)}),
-    "take": GraphOperator(2, 2, positions.take, _AXIS),
-    "take_along": GraphOperator(2, 2, positions.take_along, _AXIS),
-    "take_points": GraphOperator(2, MANY, positions.take_points),
-    "scatter_along": GraphOperator(3, 3, positions.scatter_along, {**_AXIS, **_BY}),
-    "scatter_points": GraphOperator(3, MANY, positions.scatter_points, _BY),
+    "take": GraphOperator(2, 2, positions.take, {**_AXIS, **_WRAPS}),
+    "take_along": GraphOperator(2, 2, positions.take_along, {**_AXIS, **_WRAPS}),
+    "take_points": GraphOperator(2, MANY, positions.take_points, _WRAPS),
+    "scatter_along": GraphOperator(3, 3, positions.scatter_along, {**_AXIS, **_BY, **_WRAPS}),
+    "scatter_points": GraphOperator(3, MANY, positions.scatter_points, {**_BY, **_WRAPS}),
     "full": GraphOperator(
         0, 0, rules.full, {"shape": _a(read_shape), "value": _a(read_number), "dtype": _a(read_dtype)}
     ),

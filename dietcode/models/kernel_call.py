@@ -47,6 +47,8 @@ class KernelCall:
         In the order of the spec's outputs.
     num_flops : Extent
         Of one call, to weigh it among others.
+    wrapping : set of str
+        The tensors of positions, of which those below 0 count from the end.
     """
 
     op: dict[str, Any]
@@ -55,6 +57,7 @@ class KernelCall:
     arguments: dict[str, Argument]
     results: list[Argument]
     num_flops: Extent = field(default_factory=Extent)
+    wrapping: AbstractSet[str] = frozenset()
 
     def variables(self) -> dict[str, Extent]:
         """Return the extent of each shape variable: one for each dynamic extent, by its first index.

@@ -194,7 +194,8 @@ class Lowering:
             for node in call.op["block"]["graph"].values()
             if node.get("gather", (None, None))[1] == name
         }
-        return self._made("positions", [value], {"rows": rows}, TensorType("int32", self._types[value].shape))
+        attributes = {"rows": rows, "wraps": name in call.wrapping}
+        return self._made("positions", [value], attributes, TensorType("int32", self._types[value].shape))
 
     def _made(
         self,

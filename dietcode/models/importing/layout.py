@@ -228,13 +228,13 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.embedding.default")
 def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
+    return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0, wraps=False)
 
 
 @rule("aten.index_select.default", name="take")
 @rule("aten.gather.default", name="take_along")
 def _taken(m: Importer, a: Mapping[str, Any], fake: Any, *, name: str) -> Imported:
-    return m.add(name, m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
+    return m.add(name, m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"], wraps=False)
 
 
 @rule("aten.index.Tensor")
@@ -289,8 +289,9 @@ def _one_hot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["num_classes"] < 0:
         raise GraphError("one_hot without num_classes, whose size depends on values; give num_classes")
     wide = m.reshape(x, (*m.type(x).shape, ONE))
-    classes = m.add("arange", stop=Extent.of(a["num_classes"]), dtype=m.type(x).dtype)
-    return m.cast(m.add("equal", wide, classes), "int64")
+    none = m.add("full", shape=(*m.type(x).shape, Extent.of(a["num_classes"])), value=0, dtype="int64")
+    one = m.add("full", shape=m.type(wide).shape, value=1, dtype="int64")
+    return m.add("scatter_along", none, wide, one, axis=-1, wraps=False)
 
 
 def _filled(m: Importer, shape: tuple[Extent, ...], value: Value, fake: Any) -> str:

@@ -121,11 +121,12 @@ def import_item(m: Importer, argument: Any, fake: Any) -> Any:
     return size
 
 
-def import_check(m: Importer, argument: Any) -> None:
+def import_check(m: Importer, argument: Any, message: str = "") -> None:
     """Add what ``torch._check`` and its kind say, as far as shapes and bounds do not."""
     value = m.values[argument.name] if hasattr(argument, "op") else argument
     if isinstance(value, str):
-        text = f"a value that is not true here{m.at()}"
+        said = one_line(message, 120).rstrip(".")
+        text = (f"what PyTorch calls {said!r}" if said else "a value that is not true here") + m.at()
         m.add("assert", m.cast(value, "bool"), text=text)
         return
     fake = argument.meta["val"] if hasattr(argument, "op") else argument

@@ -26,6 +26,7 @@ from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from dietcode.errors import LibraryError
+from dietcode.graph.attributes import REQUIRED, GraphAttribute, read_flag
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.signature import check_halves
@@ -454,18 +455,19 @@ def _repeat(data: Mapping[str, Any]) -> Repeat:
     )
 
 
-_OWN_OPERATORS = {"copy": {}, "positions": {"rows": parse_extent}}
+_OWN_OPERATORS: dict[str, dict[str, GraphAttribute]] = {
+    "copy": {},
+    "positions": {"rows": GraphAttribute(parse_extent, REQUIRED), "wraps": GraphAttribute(read_flag, True)},
+}
 
 
 def _host_step(step: Mapping[str, Any]) -> HostStep:
     operator = str(step["host"])
-    if operator in _OWN_OPERATORS:
-        attributes = {key: read(step["attributes"][key]) for key, read in _OWN_OPERATORS[operator].items()}
-    else:
-        known = GRAPH_OPERATORS[operator].attributes
-        attributes = {}
-        for key, given in step["attributes"].items():
-            attributes[key] = given if given == known[key].default else known[key].read(given)
+    own = _OWN_OPERATORS.get(operator)
+    known = GRAPH_OPERATORS[operator].attributes if own is None else own
+    attributes = {key: one.default for key, one in known.items() if one.default is not REQUIRED}
+    for key, given in step["attributes"].items():
+        attributes[key] = given if given == known[key].default else known[key].read(given)
     operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
     results = tuple(map(str, step["results"]))
     source, placed = str(step.get("source", "")), tuple(map(str, step.get("placed", ())))
