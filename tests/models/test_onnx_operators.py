@@ -71,6 +71,8 @@ CASES: list[Case] = [
     ("Concat", [X, ["L", 3]], [], {"axis": -1}),
     ("Slice", [IMAGE], [ints(1, 0), ints(-1, 9999), ints(2, 3), ints(2, 1)], {}),
     ("Slice", [IMAGE], [ints(-1), ints(-(2**62)), ints(3), ints(-1)], {}),
+    ("Slice", [X], [ints(2), ints(-2), ints(0)], {}),
+    ("Slice", [X], [ints(2**63 - 1), ints(-(2**63)), ints(0)], {}),
     ("Gather", [X], [ints(3, 0, -1)], {"axis": 1}),
     ("Gather", [X], [np.int64(-1)], {"axis": 1}),
     ("GatherElements", [X], [np.array([[-1, 0, -1, 0]])], {"axis": 0}),

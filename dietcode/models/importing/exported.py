@@ -382,7 +382,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
         elif _word(node.target) in _ITEMS:
             importer.values[node.name] = import_item(importer, node.args[0], fake)
         elif _word(node.target).rpartition(".")[0] in _CHECKS:
-            import_check(importer, node.args[0], *node.args[1:2])
+            import_check(importer, node.args[0])
             importer.values[node.name] = None
         elif _word(node.target) in FLOW:
             importer.values[node.name] = _controlled(importer, node, fake, problems)

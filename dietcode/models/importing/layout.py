@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide, larger
+from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
@@ -132,26 +132,17 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
     length = m.type(x).shape[axis]
-    start = m.within(a["start"], length, Extent())
-    huge = isinstance(a["end"], int) and a["end"] >= 2**62
-    stop = m.within(None if huge else a["end"], length, length)
+    start, stop = m.sliced(a, length)
     result = m.slice(x, axis, start, stop, a["step"])
-    is_ordered = stop == length or _both_in_order(a["start"], a["end"])
-    if is_ordered or larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
-        m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
+    m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
     return result
-
-
-def _both_in_order(start: Any, stop: Any) -> bool:
-    """Whether two ends of a slice are numbers of which the first is not behind the second at any length."""
-    return isinstance(start, int) and isinstance(stop, int) and start <= stop and (start < 0) == (stop < 0)
 
 
 @rule("aten.narrow.default", "aten.narrow_copy.default")
 def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
-    start = m.within(a["start"], m.type(x).shape[axis], Extent())
+    start = m.bounded(m.extent(a["start"]), m.type(x).shape[axis])
     return m.slice(x, axis, start, start + m.extent(a["length"]))
 
 
@@ -159,7 +150,7 @@ def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _select(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     length = m.type(x).shape[axis_of(a["dim"], m.rank(x))]
-    return m.select(x, a["dim"], m.within(a["index"], length, Extent()))
+    return m.select(x, a["dim"], m.within(m.extent(a["index"]), length))
 
 
 @rule("aten.unbind.int")

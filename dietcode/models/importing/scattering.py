@@ -175,9 +175,7 @@ def _slice_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, source = m.tensor(a["self"]), m.tensor(a["src"])
     axis = axis_of(a["dim"], m.rank(x))
     length = m.type(x).shape[axis]
-    huge = isinstance(a["end"], int) and a["end"] >= 2**62
-    start = m.within(a["start"], length, Extent())
-    stop = m.within(None if huge else a["end"], length, length)
+    start, stop = m.sliced(a, length)
     if a["step"] == 1:
         return _between(m, x, axis, start, stop, source)
     order = [axis, *(k for k in range(m.rank(x)) if k != axis)]
@@ -192,7 +190,7 @@ def _select_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, source = m.tensor(a["self"]), m.tensor(a["src"])
     axis = axis_of(a["dim"], m.rank(x))
     shape = m.type(x).shape
-    start = m.within(a["index"], shape[axis], Extent())
+    start = m.within(m.extent(a["index"]), shape[axis])
     wide = m.reshape(source, (*shape[:axis], ONE, *shape[axis + 1 :]))
     return _between(m, x, axis, start, start + 1, wide)
 

@@ -121,12 +121,11 @@ def import_item(m: Importer, argument: Any, fake: Any) -> Any:
     return size
 
 
-def import_check(m: Importer, argument: Any, message: str = "") -> None:
+def import_check(m: Importer, argument: Any) -> None:
     """Add what ``torch._check`` and its kind say, as far as shapes and bounds do not."""
     value = m.values[argument.name] if hasattr(argument, "op") else argument
     if isinstance(value, str):
-        said = one_line(message, 120).rstrip(".")
-        text = (f"what PyTorch calls {said!r}" if said else "a value that is not true here") + m.at()
+        text = f"a value that is not true here{m.at()}"
         m.add("assert", m.cast(value, "bool"), text=text)
         return
     fake = argument.meta["val"] if hasattr(argument, "op") else argument

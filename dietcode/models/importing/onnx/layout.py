@@ -149,7 +149,7 @@ def _gather(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x, positions = n.tensor(0), n.value(1)
     axis = axis_of(n.attribute("axis", 0), m.rank(x))
     if isinstance(positions, Known) and positions.array.size == 1 and positions.array.ndim < 2:
-        position = m.bounded(n.extents(1)[0], m.type(x).shape[axis])
+        position = m.within(n.extents(1)[0], m.type(x).shape[axis])
         if positions.array.ndim:
             return m.slice(x, axis, position, position + 1)
         return m.select(x, axis, position)
