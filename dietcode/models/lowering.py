@@ -158,6 +158,8 @@ class Lowering:
             "variables": {name: plain(extent) for name, extent in call.variables().items()},
             "sources": list(dict.fromkeys(node.source for node in nodes if node.source)),
         }
+        if call.sums_nothing(self._graph.ranges):
+            step["is_product"] = True
         self._steps.append(step)
         if repeated is not None:
             step["repeat"] = {

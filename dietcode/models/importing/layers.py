@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, floor_divide
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
@@ -77,7 +77,7 @@ def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
     count = ONE
     for axis in axes:
         count = count * m.type(x).shape[axis]
-    freedom = count - int(correction)
+    freedom = larger(count - int(correction), Extent(), m.graph.ranges)
     total = m.add("sum", squares, axes=axes, keep=keep)
     number: Value = (
         freedom.constant if freedom.is_constant else m.cast(m.add("extent", value=freedom), "float32")

@@ -128,6 +128,9 @@ def prelu(b: GraphBuilder, x: str, weight: str) -> str:
 
 def log_sum_exp(b: GraphBuilder, x: str, axes: Sequence[int], keep: bool) -> str:
     """Return ``log(sum(exp(x)))`` over axes; of elements that are all -inf it is -inf, and inf beside inf."""
+    least = [e.bounds(b.graph.ranges)[0] if k in axes else 1 for k, e in enumerate(b.type(x).shape)]
+    if min(least, default=1) < 1:  # the largest of nothing is -inf here
+        x = b.add("pad", x, pads=tuple((0, int(one < 1)) for one in least), value=-math.inf)
     largest = b.add("max", x, axes=tuple(axes), keep=True)
     # An infinity less itself is no number.
     below = b.add("where", b.add("equal", x, largest), 0.0, b.add("sub", x, largest), dtype=b.type(x).dtype)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dietcode.errors import ShapeError
 from dietcode.runtime.host.pointwise import Array, Attributes, Operands, quiet
 
 Results: TypeAlias = tuple[Array, ...]
@@ -28,20 +29,44 @@ def _reduction(
     return (np.asarray(found).astype(x.dtype, copy=False),)
 
 
+def _extreme(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    _need_some(operands[0], _axes(operands[0], attributes))
+    return _reduction(function, False, operands, attributes)
+
+
+def _need_some(x: Array, axes: Sequence[int]) -> None:
+    """Refuse extremes of nothing, as PyTorch does.
+
+    Raises
+    ------
+    ShapeError
+    """
+    empty = next((axis for axis in axes if x.ndim and not x.shape[axis]), None)
+    if empty is not None:
+        raise ShapeError(f"an extreme along axis {empty} of 0 elements; allowed: at least 1")
+
+
+def _mean(x: Array, axis: Any, keepdims: bool, dtype: Any = None) -> Any:
+    """Return the mean; NumPy warns of one of nothing."""
+    total = np.sum(x, axis=axis, keepdims=keepdims, dtype=dtype)
+    return np.divide(total, x.dtype.type(math.prod(x.shape[one] for one in axis)))
+
+
 def _position(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    _need_some(operands[0], (attributes["axis"],))
     found = function(operands[0], axis=attributes["axis"], keepdims=attributes["keep"])
     return (np.asarray(found).astype(np.int64, copy=False),)
 
 
 def _softmax(operands: Operands, attributes: Attributes) -> Results:
     x, axis = operands[0], attributes["axis"]
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    powers = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
     return (np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers),)
 
 
 def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
     x, axis = operands[0], attributes["axis"]
-    lower = x - x.max(axis=axis, keepdims=True)
+    lower = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     return (lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True)),)
 
 
@@ -71,8 +96,8 @@ def _scaled(x: Array, rest: Sequence[Any]) -> Array:
 def _layernorm(operands: Operands, attributes: Attributes) -> Results:
     x = operands[0]
     axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
-    centred = x - x.mean(axis=axes, keepdims=True)
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    centred = x - _mean(x, axes, keepdims=True)
+    variance = _mean(np.square(centred), axes, keepdims=True)
     centred /= np.sqrt(variance + x.dtype.type(attributes["eps"]))
     return (_scaled(centred, operands[1:]),)
 
@@ -80,7 +105,7 @@ def _layernorm(operands: Operands, attributes: Attributes) -> Results:
 def _rmsnorm(operands: Operands, attributes: Attributes) -> Results:
     x = operands[0]
     axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
-    mean = np.square(x).mean(axis=axes, keepdims=True)
+    mean = _mean(np.square(x), axes, keepdims=True)
     return (_scaled(x / np.sqrt(mean + x.dtype.type(attributes["eps"])), operands[1:]),)
 
 
@@ -183,10 +208,10 @@ def _recurrence(operands: Operands, attributes: Attributes) -> Results:
 
 _FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
     "sum": partial(_reduction, np.sum, True),
-    "mean": partial(_reduction, np.mean, True),
+    "mean": partial(_reduction, _mean, True),
     "prod": partial(_reduction, np.prod, True),
-    "max": partial(_reduction, np.max, False),
-    "min": partial(_reduction, np.min, False),
+    "max": partial(_extreme, np.max),
+    "min": partial(_extreme, np.min),
     "any": partial(_reduction, np.any, False),
     "all": partial(_reduction, np.all, False),
     "argmax": partial(_position, np.argmax),

@@ -182,6 +182,10 @@ def _top(operands: Operands, attributes: Attributes) -> Results:
     else:
         order = np.argsort(x, axis=axis, kind="stable")
     num = attributes["num"]
+    if num is not None and num > x.shape[axis]:
+        raise ShapeError(
+            f"top: {num} along axis {axis} of {x.shape[axis]} elements; allowed: as many, or fewer"
+        )
     if num is not None:
         order = order[(slice(None),) * axis + (slice(num),)]
     order = np.ascontiguousarray(order, np.int64)

@@ -61,6 +61,8 @@ class KernelStep:
     results : tuple of TensorRead
     variables : dict of str to Extent
         Values of the library's shape variables.
+    is_product : bool
+        Whether one element of zeros along an axis without elements gives the same.
     """
 
     digest: str
@@ -68,6 +70,7 @@ class KernelStep:
     results: tuple[TensorRead, ...]
     variables: dict[str, Extent]
     repeat: Repeat | None = None
+    is_product: bool = False
 
 
 @dataclass(frozen=True)
@@ -443,6 +446,7 @@ def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
         tuple(read(one) for one in step["results"]),
         {str(name): parse_extent(extent) for name, extent in step["variables"].items()},
         None if step.get("repeat") is None else _repeat(step["repeat"]),
+        bool(step.get("is_product")),
     )
 
 

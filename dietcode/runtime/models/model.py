@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import DietCodeError, LibraryError, TensorError
+from dietcode.errors import DietCodeError, LibraryError, ShapeError, TensorError
 from dietcode.graph.signature import built_output, called_inputs, flatten_arguments, input_names
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
@@ -222,6 +222,10 @@ class Model(Reopened):
         except DietCodeError:
             raise
         except _MISFITS as error:
+            empty = [name for name, value in binding.items() if not value]
+            if empty:
+                said = f"{', '.join(empty)} is 0, of which a step has no result"
+                raise ShapeError(f"{said}; allowed: at least 1") from error
             raise self._unfit(error) from error
         finally:
             self._free.append(workplace)
