@@ -68,7 +68,8 @@ def export(
 
     if module.training:
         raise ModelError("the model is in training mode; call model.eval() before the export")
-    args, kwargs = with_own_examples((tuple(args), dict(kwargs or {})))
+    own: tuple[tuple[Any, ...], dict[str, Any]] = with_own_examples((tuple(args), dict(kwargs or {})))
+    args, kwargs = own
     branches: list[SizeBranch] = []
     try:
         with (
