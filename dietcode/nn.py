@@ -192,14 +192,16 @@ def _roles(library: Library) -> tuple[str, str, bool]:
     """
     _check_library(library)
     inputs: Mapping[str, Any] = library.manifest["inputs"]
+    output = library.manifest["output"]["dims"]
     names = [name for name in library.manifest["argument_order"] if name != _BIAS]
+    names.sort(key=lambda name: output[:1] not in inputs[name]["dims"])  # a spec may list the weight first
     epilogue = library.manifest["workload"]["op"].get("epilogue", [])
     if len(names) == _NUM_OPERANDS and "einsum" in library.manifest["workload"]["op"]:
         rows, columns = names
         m, k = (inputs[rows]["dims"] + "  ")[:2]
         n = inputs[columns]["dims"][:1]
         is_dense = (inputs[rows]["dims"], inputs[columns]["dims"]) == (m + k, n + k)
-        if is_dense and library.manifest["output"]["dims"] == m + n and epilogue in ([], [_BIAS]):
+        if is_dense and output == m + n and epilogue in ([], [_BIAS]):
             return rows, columns, bool(epilogue)
     raise TensorError(
         f"{library.manifest['name']}: computes {library.manifest['workload']['op']}; "

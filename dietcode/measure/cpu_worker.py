@@ -159,7 +159,7 @@ class CpuSeedSearch:
 def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
     """Return the arguments of ``run`` with their shapes, in order; constants are packed."""
     found = []
-    for name in (*problem.inputs, *problem.outputs):
+    for name in (*problem.arguments, *problem.outputs):
         shape = [int(extent) for extent in problem.shape(name, extents)]
         if name in problem.packed:
             layout = problem.packed[name]
@@ -280,7 +280,7 @@ def _error_at(
     for name, layout in problem.packed.items():
         arguments[name] = np.full(shapes[name], _POISON)
         call(layout.function, inputs[name], arguments[name])
-    call("run", *(arguments[n] for n in problem.inputs), *outputs, *values)
+    call("run", *(arguments[n] for n in problem.arguments), *outputs, *values)
     error = right.error_of_all(outputs)
     if not error <= SAFE_ERROR + max(UNIT_ROUNDOFF[problem.dtype(name)] for name in problem.outputs):
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")

@@ -194,8 +194,8 @@ class GpuWorker:
                 session.driver.upload(addresses[name], array)
             located = addresses | {name: addresses[table] for name, (table, _) in problem.into.items()}
             tensors = [
-                tensor_at(located[name], array.shape, problem.dtype(name), self.index)
-                for name, array in (*inputs.items(), *outputs.items())
+                tensor_at(located[name], (inputs | outputs)[name].shape, problem.dtype(name), self.index)
+                for name in (*problem.arguments, *problem.outputs)
             ]
             library["run"](*tensors, workspace, *values)
             session.driver.synchronize()

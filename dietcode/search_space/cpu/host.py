@@ -2,7 +2,8 @@
 
 A module exports three packed functions:
 
-- ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; constant operands come packed;
+- ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; inputs come in the order of the spec,
+  constant operands packed;
 - ``select(shape variables…) -> int``: the category alone;
 - ``pack(operand, packed)``: packs a constant column operand; a block has one for each.
 """
@@ -118,8 +119,8 @@ def _run_function(
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(RUN)
         T.func_attr({"global_symbol": RUN})
-        names = (*problem.inputs, *problem.outputs)
-        handles = {name: T.arg(name, T.handle()) for name in names}
+        names = (*problem.inputs, *problem.outputs)  # as kernels take them
+        handles = {name: T.arg(name, T.handle()) for name in (*problem.arguments, *problem.outputs)}
         values = _variables(variables)
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {name: problem.shape(name, extents) for name in names}
