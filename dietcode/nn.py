@@ -11,6 +11,7 @@ from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.library import Library
+from dietcode.runtime.tensors import check_storage
 from dietcode.runtime.torch_operator import TorchOp, bound_buffer  # first: it says what to install
 from dietcode.workload.text import clip
 
@@ -112,6 +113,7 @@ class Linear(torch.nn.Module):
         """
         if not isinstance(weight, torch.Tensor):
             raise TensorError(f"{self._columns}: {type(weight).__name__}; allowed: a torch tensor")
+        check_storage(self._columns, weight)
         dtype = getattr(torch, self._library.manifest["inputs"][self._columns]["dtype"])
         return bound_buffer(self._library, self._columns, weight.detach().to(dtype).contiguous())[0]
 
@@ -216,6 +218,7 @@ def _check_fits(linear: torch.nn.Linear, library: Library) -> None:
     wrong = _unlike(linear, library.manifest["inputs"][rows]["dtype"], library.device_type)
     if wrong is not None:
         raise TensorError(f"{name}: {wrong}")
+    check_storage(f"{name}: the layer's weight", linear.weight)
     try:
         library.check_shape(columns, tuple(linear.weight.shape))
     except ShapeError as error:

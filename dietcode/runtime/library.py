@@ -22,6 +22,7 @@ from dietcode.runtime.tensors import (
     accept,
     detached,
     note_written,
+    overlapping,
     packed_empty,
     span,
     stored,
@@ -371,7 +372,8 @@ class Library(CalledInC, Reopened):
             elif value is None:
                 raise TensorError(f"{name}: missing; pass it by name")
             else:
-                tensor, shape = accept(name, value, dtype, copies=name not in self._written)
+                is_written = name in self._written
+                tensor, shape = accept(name, value, dtype, copies=not is_written, is_written=is_written)
             tensors.append(tensor)
             shapes.append(shape)
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
@@ -402,16 +404,15 @@ class Library(CalledInC, Reopened):
     def _check_out(
         self, out: Any, facts: Mapping[str, Any], shape: tuple[int, ...], tensors: list[Any]
     ) -> Any:
-        if isinstance(out, np.ndarray) and not out.flags.writeable:
-            raise TensorError("out: read-only; pass a writable array")
-        destination, given = accept("out", out, facts["dtype"], is_written=True)
+        name = facts.get("into", "out")
+        destination, given = accept(name, out, facts["dtype"], is_written=True)
         if given != shape:
-            raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
+            raise ShapeError(f"{name}: shape {list(given)}; allowed: {list(shape)}")
         first, end = span(destination)
         for tensor in tensors:
             low, high = tensor.span if type(tensor) is Packed else span(tensor)
             if low < end and first < high:
-                raise TensorError("out: overlaps an input or another output; pass memory of its own")
+                raise overlapping(name)
         return destination
 
     def resolve(self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]) -> Known:

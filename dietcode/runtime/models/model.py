@@ -24,7 +24,7 @@ from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
-from dietcode.runtime.tensors import accept_torch, readable
+from dietcode.runtime.tensors import accept, readable
 from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
@@ -254,27 +254,17 @@ class Model(Reopened):
 
 def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value, is_torch = (
-            accept_torch(name, value, getattr(torch, type_.dtype), any_layout=True)[0].numpy(),
-            True,
-        )
-    elif isinstance(value, np.ndarray):
-        is_torch = False
-    elif isinstance(value, bool | int | float) and type_.rank == 0:
-        value, is_torch = _from_number(name, value, type_), False
+    if isinstance(value, bool | int | float) and type_.rank == 0:
+        value = _from_number(name, value, type_)
     elif isinstance(value, np.generic):
-        value, is_torch = np.asarray(value), False
-    elif hasattr(value, "__dlpack__"):
-        value, is_torch = _from_dlpack(name, value), False
-    else:
-        raise TensorError(
-            f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack"
-        )
-    if value.dtype != type_.dtype:
-        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
-    return readable(np.ascontiguousarray(value).reshape(value.shape)), is_torch
+        value = np.asarray(value)
+    array, shape = accept(name, value, type_.dtype, any_layout=True)
+    if isinstance(array, np.ndarray):
+        return array.reshape(shape), False  # what is copied has an axis at least
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.numpy(), True
+    return readable(np.from_dlpack(array)), False
 
 
 def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any:
@@ -285,11 +275,3 @@ def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any
         return np.asarray(value, type_.dtype if fits else None).astype(type_.dtype, casting="safe")
     except (OverflowError, TypeError) as error:
         raise TensorError(f"{name}: {value!r}; allowed: {type_.dtype}") from error
-
-
-def _from_dlpack(name: str, value: Any) -> Any:
-    load: Callable[[Any], Any] = np.from_dlpack
-    try:
-        return load(value)
-    except Exception as error:
-        raise TensorError(f"{name}: its DLPack export failed: {str(error).splitlines()[-1]}") from error
