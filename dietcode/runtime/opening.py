@@ -10,7 +10,8 @@ from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import MANIFEST, is_bundle, is_program, is_recursion, sha256_file
+from dietcode.runtime.locked_weights import weights_file
+from dietcode.runtime.manifest import MANIFEST, has_parts, is_bundle, is_program, is_recursion, sha256_file
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
@@ -41,7 +42,10 @@ def load(
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
         By default ``$DIETCODE_THREADS``, or ``auto``.
     weights : path, optional
-        Of a model, a recursion or a program: a ``.safetensors`` file in the place of the bundle's own.
+        Of a model, a recursion or a program: a ``.safetensors`` file in the place of the bundle's own. Of one
+        from a server it is by default the file that ``dietcode submit`` wrote, as ``dietcode.lock`` has it
+        (above the folder, or in the current one), where that is unaltered; another one is taken with a
+        warning.
     require_signature : bool, optional
         Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
         0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
@@ -50,14 +54,17 @@ def load(
     ------
     LibraryError
         The folder is incomplete or altered, its signature is wrong or of a key that is not trusted, or its
-        code cannot be loaded; or weights are missing.
+        code cannot be loaded; or weights are missing, or not those of the lock file.
     TargetError
         This CPU lacks an instruction set that the code uses; or, for a library for CUDA, there is no GPU or
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
     how = num_threads, threads, require_signature
-    options = LoadOptions(None if weights is None else Path(weights), *how)
+    file = None if weights is None else Path(weights)
+    if has_parts(path):
+        file = weights_file(path, file)
+    options = LoadOptions(file, *how)
     opened: Library | Model | LoadedRecursion | LoadedProgram
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
@@ -77,7 +84,7 @@ def load(
         opened = load_library(
             path, num_threads=num_threads, threads=threads, require_signature=require_signature
         )
-    source = str(path.absolute()), None if weights is None else str(Path(weights).absolute())
+    source = str(path.absolute()), None if file is None else str(file.absolute())
     opened.loaded_by = (load_again, (*source, sha256_file(path / MANIFEST), *how))
     return opened
 
