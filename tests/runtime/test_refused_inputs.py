@@ -79,6 +79,8 @@ def program() -> Any:
 
 
 ROWS = np.random.default_rng(0).standard_normal((4, 21), dtype=np.float32)
+HALVES = {"positional": ["x"], "keyword": {}, "output": "*"}
+HALVES |= {"halves": {"inputs": {"x": "float16"}, "outputs": ["float16"]}}
 NUMBERS = np.arange(12, dtype=np.int64).reshape(3, 4)
 # What makes a function of one tensor, a right one, and wrong ones.
 WAYS: dict[str, tuple[Callable[[], Callable[[Any], Any]], Any, dict[str, Any]]] = {
@@ -92,6 +94,7 @@ WAYS: dict[str, tuple[Callable[[], Callable[[Any], Any]], Any, dict[str, Any]]] 
     ),
     "torch_op": (lambda: library().torch_op(W=W), ROWS, SHORT),
     "model": (lambda: model_of(scaled_sum()), ROWS, SHORT | PLAIN | GRAD),
+    "half model": (lambda: model_of(scaled_sum(signature=HALVES)), ROWS.astype(np.float16), SHORT | PLAIN),
     "torch_module": (lambda: model_of(scaled_sum()).torch_module(), ROWS, SHORT),
     "recursion": (
         lambda: functools.partial(dietcode.load(bundle(tree_lstm)), NODES),
