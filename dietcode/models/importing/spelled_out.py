@@ -6,12 +6,24 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.builder import GraphBuilder
 
 _SOFTPLUS_TERMS = 6
+
+
+def bound_of(dtype: str, side: int) -> float:
+    """Return the least (`side` -1) or the largest number (1) that a dtype has."""
+    if dtype == "bool":
+        return side > 0
+    if dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        return int(limits.max if side > 0 else limits.min)
+    return side * math.inf
 
 
 def towards_zero(b: GraphBuilder, x: str) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
+    TypeProto,
     helper,
     inliner,
     numpy_helper,
@@ -23,7 +25,7 @@ from onnx.defs import onnx_opset_version
 
 from dietcode.errors import ModelError
 from dietcode.graph.tensor_type import GraphError
-from dietcode.models.importing.onnx.context import ONNX_RULES, dtype_of
+from dietcode.models.importing.onnx.context import dtype_of
 from dietcode.models.importing.onnx.known import Array
 from dietcode.workload.text import clip, one_line
 
@@ -31,6 +33,7 @@ OLDEST_OPSET = 7  # before it operands were not broadcast as today
 _KNOWN_OPSET = 13  # before it some operators have other forms; such files are converted
 _MOST_BYTES = 2**31  # protobuf has no longer messages; larger models keep their weights apart
 STANDARD = ("", "ai.onnx")
+_OWN_DOMAIN = "dietcode"
 
 
 def load_onnx(path: Path) -> ModelProto:
@@ -75,6 +78,9 @@ def _converted(model: ModelProto, path: Path) -> ModelProto:
             f"{path}: operators of version {opset_of(model)} and weights in other files; allowed: "
             f"version {_KNOWN_OPSET} with such, or weights within the file"
         )
+    if opset_of(model) < 9 and any(node.op_type == "Scan" for node in model.graph.node):
+        # Which had batches; the converter takes their axis from the inputs.
+        raise ModelError(f"{path}: Scan of version 8; allowed: from 9 (export the model again)")
     try:
         return version_converter.convert_version(model, _KNOWN_OPSET)
     except Exception as error:
@@ -90,46 +96,57 @@ def opset_of(model: ModelProto) -> int:
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model without functions of its own; standard operators without a rule are taken apart too."""
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    opset = opset_of(model)
-    nodes = list(_nodes(model.graph))
-    unknown = {one.op_type for one in nodes if one.domain in STANDARD} - set(ONNX_RULES)
-    composed = sorted(one for one in unknown if _is_composed(one, opset))
-    for node in nodes:
-        if node.op_type in composed and node.domain in STANDARD:
-            _with_defaults(node, opset)
-    if composed:
-        model = inliner.inline_selected_functions(
-            model, [("", one) for one in composed], inline_schema_functions=True
-        )
-    return model
+    """Return a model without functions of its own."""
+    return inliner.inline_local_functions(model) if model.functions else model
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of graphs within it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
-
-
-def _is_composed(operator: str, opset: int) -> bool:
+def is_defined_by_others(node: NodeProto, opset: int) -> bool:
     """Whether the standard says what an operator does by others."""
-    if not onnx.defs.has(operator):
+    if node.domain not in STANDARD or not onnx.defs.has(node.op_type, opset):
         return False
-    schema = onnx.defs.get_schema(operator, opset)
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    return bool(_function_version(onnx.defs.get_schema(node.op_type, opset), opset))
 
 
-def _with_defaults(node: NodeProto, opset: int) -> None:
-    """Write the default values of attributes, which the function that a node calls would else not see."""
+def _function_version(schema: onnx.defs.OpSchema, opset: int) -> int:
+    versions = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions)
+    return max((one for one in versions if one <= opset), default=0)
+
+
+def defining_graph(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> tuple[GraphProto, int]:
+    """Return the graph by which the standard defines an operator, and the version of the graph's operators.
+
+    Its operands and results have the node's names for them.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+    opset : int
+    types : sequence of onnx.TypeProto
+        Of the operands; empty for one that is left out.
+    """
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    version = _function_version(schema, opset)
+    call = NodeProto()
+    call.CopyFrom(node)
     given = {one.name for one in node.attribute}
-    for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+    for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.type:
-            node.attribute.append(attribute.default_value)
+            call.attribute.append(attribute.default_value)
+    if version in schema.function_opset_versions:
+        body = schema.get_function_with_opset_version(version)
+    else:
+        serialized = [one.SerializeToString() for one in types]
+        body = schema.get_context_dependent_function_with_opset_version(
+            version, call.SerializeToString(), serialized
+        )
+    function = FunctionProto.FromString(body)
+    call.domain = function.domain = _OWN_DOMAIN
+    infos = [helper.make_value_info(name, one) for name, one in zip(node.input, types, strict=True) if name]
+    results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    opsets = [helper.make_opsetid("", version), helper.make_opsetid(_OWN_DOMAIN, 1)]
+    graph = helper.make_graph([call], "function", infos, results)
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
+    return inliner.inline_local_functions(model).graph, version
 
 
 def array_of(tensor: TensorProto, folder: Path) -> Array:

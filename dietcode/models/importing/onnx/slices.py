@@ -30,9 +30,16 @@ def _slice(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
             continue
         if step == 0:
             raise GraphError("a slice with step 0; allowed: any other whole number")
-        begin = Extent() if is_far(start) else m.bounded(start, length)
-        x = m.slice(x, axis, begin, length if is_far(stop) else m.bounded(stop, length), step)
+        begin, end = (_before(m, one, length) for one in (start, stop))
+        x = m.slice(x, axis, begin, end, step)
     return x
+
+
+def _before(m: OnnxImporter, bound: Extent, length: Extent) -> Extent:
+    """Return how many elements there are before a bound."""
+    if is_far(bound):
+        return length if bound.constant > 0 else Extent()
+    return m.bounded(bound, length)
 
 
 def _above(m: OnnxImporter, bound: Extent, length: Extent) -> Extent:
