@@ -76,6 +76,15 @@ TO_FLOAT8 = onnx.TensorProto.FLOAT8E5M2
         # What newer versions of an operator have, and its rule has not looked at, is not left out in silence.
         ([node("Relu", ["x"], ["y"], slope=2)], "Relu: slope 2; allowed: without"),
         ([node("Relu", ["x", "two"], ["y"])], "Relu: operand 1; allowed: without"),
+        ([node("Swish", ["x"], ["y"], beta=2.0)], "Swish: beta 2.0; allowed: without"),
+        (
+            [node("SoftmaxCrossEntropyLoss", ["x"], ["y"])],
+            "CrossEntropyLoss: .*: 1 operands; allowed: from 2",
+        ),
+        (
+            [node("MeanVarianceNormalization", ["x"], ["y"], axes=[7])],
+            r"a part of MeanVarianceNormalization\)",
+        ),
         ([node("Attention", ["q"] * 3, ["y"], left_window_size=3)], "left_window_size 3; allowed: without"),
         ([node("Einsum", ["x"], ["y"], equation="ij->jj")], "an index for each axis, once in the result"),
         ([node("MatMul", ["x", "x"], ["y"])], "MatMul: matmul: .* 4 beside L"),

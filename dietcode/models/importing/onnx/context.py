@@ -252,12 +252,14 @@ class OnnxNode:
 
     def refuse_unread(self) -> None:
         """Refuse what the rule has not looked at: newer versions of an operator have more of it."""
-        schema = defs.get_schema(self.proto.op_type, self._m.opset, "")
+        word, opset = self.proto.op_type, self._m.opset
         for name, found in self._attributes.items():
-            known = schema.attributes.get(name)
+            if name in self._read:
+                continue
+            known = defs.get_schema(word, opset).attributes.get(name) if defs.has(word, opset) else None
             usual = self._content(known.default_value) if known and known.default_value.type else None
             given = self._content(found)
-            if name not in self._read and given != usual:
+            if given != usual:
                 raise GraphError(f"{name} {given}; allowed: {'without' if usual is None else usual}")
         for number, value in enumerate(self._values):
             if value is not None and number not in self._read:

@@ -126,6 +126,8 @@ def defining_graph(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> t
     """
     schema = onnx.defs.get_schema(node.op_type, opset)
     version = _function_version(schema, opset)
+    if len(node.input) < schema.min_input:
+        raise ValueError(f"{len(node.input)} operands; allowed: from {schema.min_input}")
     call = NodeProto()
     call.CopyFrom(node)
     given = {one.name for one in node.attribute}

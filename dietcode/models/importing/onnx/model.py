@@ -237,7 +237,9 @@ class _Reader:
         raise ModelError(listed(texts))
 
     def _note(self, problem: str, place: str) -> None:
-        self._problems.setdefault(problem, []).append(place)
+        places = self._problems.setdefault(problem, [])
+        if place not in places:
+            places.append(place)
 
     def _node(self, node: NodeProto) -> None:
         m = self.importer
@@ -291,9 +293,15 @@ class _Reader:
     def _decomposed(self, node: NodeProto, place: str) -> Sequence[OnnxValue | None]:
         """Return the results of an operator that the standard defines by others."""
         m = self.importer
-        graph, opset = defining_graph(node, m.opset, [m.declared_type(name) for name in node.input])
+        types = [m.declared_type(name) for name in node.input]
+        try:
+            graph, opset = defining_graph(node, m.opset, types)
+        except Exception as error:  # of the package, which says whatever it says
+            reason = one_line(str(error) or type(error).__name__, 100)
+            raise GraphError(f"not of the form that the standard defines: {reason}") from None
         outer = m.values, m.opset, self._within
-        m.values, m.opset, self._within = {name: m.values[name] for name in node.input if name}, opset, place
+        m.values, m.opset = {name: m.values[name] for name in node.input if name}, opset
+        self._within = one_line(f"{place}, a part of {node.op_type}", 120)
         try:
             self.read(graph)
             return [m.values.get(name) for name in node.output]
