@@ -32,6 +32,7 @@ REFUSED = {
     "BatchNormalization": "training mode",
     "Dropout": "training mode",
     "GridSample": "cubic interpolation",
+    "Loop": "stacks what each of unknown many rounds gives",
     "Pow": "powers of int",
     "Resize": "antialias|exclude_outside|tf_crop_and_resize|keep_aspect_ratio_policy|to whole sizes",
     "Scan": "Scan of version 8",
