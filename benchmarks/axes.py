@@ -182,7 +182,8 @@ def prepare(
     code = compile_module(module, target).mod
     rng = np.random.default_rng(0)
     arrays = {
-        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
+        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
+        for name in problem.arguments
     }
     operand = problem.column_operand
     for layout in problem.packed.values():

@@ -91,6 +91,22 @@ def device_name(found: Mapping[str, Any]) -> str:
     return ", ".join([str(found["device"]), *numbers, f"{found['cores']} cores"])
 
 
+def rows_before(path: Path) -> list[Any]:
+    """Return the rows of a result's file, each with the commit and the day that it was measured at."""
+    found = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    return [{"commit": found["commit"], "date": found["date"]} | row for row in found["rows"]]
+
+
+def withdrawn(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on rows that have lost a peer's time since it was wrong; empty where there are none."""
+    if not any("withdrawn" in row for row in rows):
+        return ""
+    return (
+        "Some rows have no time of DyNet's any more: this benchmark had kept it from batching, by sums of "
+        "biases, zeros and reshapes of each node's own."
+    )
+
+
 def device_folder() -> str:
     """Of this machine, as a folder's name."""
     return slug(

@@ -32,6 +32,7 @@ from dietcode.search_space.cpu.axes import copies_rows, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
+from dietcode.workload.identity import source_digest
 
 FIXED_BYTES = 20_000
 _BYTES_PER_FMA = 16
@@ -229,7 +230,8 @@ class FakeChildren:
                 yield BuildResult.failed(error)
                 continue
             self._kernels[path] = kernel
-            yield BuildResult(path, self.device.num_bytes(request.recipe), self.build_secs)
+            num_bytes, code = self.device.num_bytes(request.recipe), source_digest(kernel.name)
+            yield BuildResult(path, num_bytes, self.build_secs, code=code)
 
     def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
         """Find nothing wrong but the faults."""

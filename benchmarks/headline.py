@@ -29,11 +29,13 @@ from benchmarks.headline_tables import (
     gap_table,
     oracle_table,
     per_shape,
+    shape_table,
     short_table,
     single_table,
     source_table,
     speed_table,
 )
+from benchmarks.over_range import HOW
 
 README = ROOT / "README.md"
 README_DEVICE = "amd-epyc-family-25-model-17-2-cores"
@@ -103,15 +105,17 @@ def page(folder: Path) -> str:
         parts += [
             "## Beside PyTorch",
             "Float32, against the fastest path of PyTorch at each shape, in turns of about 10 ms, each after "
-            "warm calls of its own; geometric mean over the shapes, with its 95 % interval over shapes, not "
-            "over runs of tuning (bootstrap); and the worst shape. The peak is what the cores gave beside "
-            "the shapes, in multiply-adds: where it differs much, somebody else had a share of the machine. "
+            f"warm calls of its own; geometric mean, and the worst shape. {HOW} Of batched products PyTorch "
+            "has `bmm` alone: attention as `scaled_dot_product_attention` computes it, of which they are "
+            "parts, is not compared here. The peak is what the cores gave beside the shapes, in "
+            "multiply-adds: where it differs much, somebody else had a share of the machine. "
             "Predictions are of the same call again and again, with the cores to itself, and some of the "
-            "shapes are those that tuning measured; how far they are off in these bursts is the mean of the "
-            "shapes. *Call by call* each call of the library follows one of that path of PyTorch, which "
-            "leaves nothing in the caches, and threads that spin: the library's speed over PyTorch's there, "
-            "and how far predictions are off there.",
+            "shapes are those that tuning measured. *Call by call* each call of the library follows one of "
+            "that path of PyTorch, which leaves nothing in the caches, and threads that spin: the library's "
+            "speed over PyTorch's there, and how far predictions are off there.",
             speed_table(speeds),
+            "At each shape that was measured:",
+            shape_table(speeds),
         ]
     if gaps:
         parts += [
@@ -132,15 +136,15 @@ def page(folder: Path) -> str:
         parts += [
             "## How near the choice is to the best that was measured",
             "The chosen micro-kernel beside the fastest of all that tuning measured, at each shape, in "
-            "turns: its share of the throughput, in geometric mean and at worst.",
+            "turns: its share of the throughput, in geometric mean over the range, as above, and at worst.",
             oracle_table(oracles),
         ]
     if singles:
         parts += [
             "## What several micro-kernels earn",
             "The library over the micro-kernel that is best for all of its shapes, both measured, in turns; "
-            "of the few that are predicted best, the one that was fastest. In geometric mean over the "
-            "shapes, and where most and least. The prediction is of a free choice among all that were "
+            "of the few that are predicted best, the one that was fastest. In geometric mean over the range, "
+            "as above, and where most and least. The prediction is of a free choice among all that were "
             "measured.",
             single_table(singles),
         ]

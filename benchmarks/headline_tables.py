@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.versions import is_of_today
-from benchmarks.facts import ROOT, bootstrapped, says_disturbed
+from benchmarks.facts import ROOT, says_disturbed
 from benchmarks.markdown import table
+from benchmarks.over_range import calm, geomean, mean
 from benchmarks.per_shape import flat_parts
 from dietcode.measure.disturbance import undisturbed_of
 
@@ -19,18 +20,15 @@ Row = dict[str, Any]
 
 def short_table(rows: list[Row], gaps: list[Row]) -> str:
     """A row a workload of what the README tells: speeds over PyTorch, predictions, and what tuning took."""
-    heads = "workload|in bursts|interval|worst|call by call|worst there|predictions off|tuning|micro-kernels"
+    heads = "workload|in bursts|worst|call by call|worst there|predictions off|tuning|micro-kernels"
     told = {gap["workload"]: gap for gap in gaps}
     lines = []
     for row in rows:
-        low, high = interval(row)
-        ratio = row["summary"]["ratio"]
         lines.append(
             [
                 described(row["workload"]),
-                f"{ratio['geomean']:.2f} ×",
-                f"{low:.2f} to {high:.2f}",
-                f"{ratio['worst']:.2f} ×",
+                f"{geomean(row, over_vendor):.2f} ×",
+                f"{row['summary']['ratio']['worst']:.2f} ×",
                 *call_by_call(row)[:2],
                 _off(told[row["workload"]], row) if row["workload"] in told else "not measured",
                 tuning_secs(row),
@@ -50,23 +48,21 @@ def _off(gap: Row, row: Row) -> str:
 
 def speed_table(rows: list[Row]) -> str:
     """A row a workload."""
-    heads = "workload|tuning|micro-kernels|library|geometric mean|interval|worst|of the roofline"
+    heads = "workload|tuning|micro-kernels|library|in bursts|worst|of the roofline"
     heads += "|peak beside, GFLOP/s|predictions off, in bursts|call by call|worst there|predictions off there"
     heads += "|commit"
     lines = []
     for row in rows:
         summary = row["summary"]
-        low, high = interval(row)
         lines.append(
             [
                 described(row["workload"]),
                 tuning_secs(row),
                 str(row["num_micro_kernels"]),
                 f"{row['library_bytes'] / 1000:.0f} kB",
-                f"{summary['ratio']['geomean']:.2f} ×",
-                f"{low:.2f} to {high:.2f}",
+                f"{geomean(row, over_vendor):.2f} ×",
                 f"{summary['ratio']['worst']:.2f} × ({at(summary['ratio']['worst_at'])})",
-                f"{summary['of_roof']['geomean']:.0%}",
+                f"{geomean(row, lambda one: one['of_roof']):.0%}",
                 f"{summary['peak_gflops'][0]:.0f} to {summary['peak_gflops'][-1]:.0f}",
                 f"{off_in_bursts(row):.0%}",
                 *call_by_call(row),
@@ -74,6 +70,28 @@ def speed_table(rows: list[Row]) -> str:
             ]
         )
     return markdown(heads.split("|"), lines)
+
+
+def shape_table(rows: list[Row]) -> str:
+    """The library over PyTorch at each shape that was measured, in bursts and call by call."""
+    lines = []
+    for row in rows:
+        shapes = calm(row)
+        told = [f"{at(one['shape_vars'])}: {over_vendor(one):.2f}" for one in shapes]
+        if all(one.get("in_company") for one in shapes):
+            told = [f"{text} / {over_company(one):.2f}" for text, one in zip(told, shapes, strict=True)]
+        lines.append([row["workload"], ", ".join(told)])
+    return markdown(["workload", "in bursts / call by call, ×"], lines)
+
+
+def over_vendor(one: Row) -> float:
+    """The library's rate at a shape over that of PyTorch's fastest path, in bursts."""
+    return float(one["measured_gflops"] / max(one["vendors"].values()))
+
+
+def over_company(one: Row) -> float:
+    """The same where each call follows one of the other."""
+    return float(one["in_company"]["measured_gflops"] / one["in_company"]["vendor_gflops"])
 
 
 def tuning_secs(row: Row) -> str:
@@ -120,14 +138,14 @@ def oracle_table(rows: list[Row]) -> str:
     heads = "workload|measured micro-kernels|chosen|of the best|worst|shapes|commit"
     lines = []
     for row in rows:
-        calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
-        worst = min(calm, key=lambda one: float(one["ratio"]))
+        shapes = calm(row)
+        worst = min(shapes, key=lambda one: float(one["ratio"]))
         lines.append(
             [
                 *(str(row[key]) for key in ("workload", "num_micro_kernels", "num_chosen")),
-                f"{row['ratio_geomean']:.1%}",
+                f"{geomean(row, lambda one: one['ratio']):.1%}",
                 f"{row['ratio_worst']:.0%} ({at(worst['shape_vars'])})",
-                str(len(calm)),
+                str(len(shapes)),
                 commit(row),
             ]
         )
@@ -143,7 +161,7 @@ def single_table(rows: list[Row]) -> str:
             str(row["num_chosen"]),
             row["best_single"],
             f"{row['over_single_predicted']:.3f} ×",
-            f"{row['over_single']:.3f} ×",
+            f"{over_single(row):.3f} ×",
             *(f"{row[kind]:.2f} × ({at(row[kind + '_at'])})" for kind in ("most", "least")),
             str(row["num_timed"]),
             commit(row),
@@ -151,6 +169,11 @@ def single_table(rows: list[Row]) -> str:
         for row in rows
     ]
     return markdown(heads.split("|"), lines)
+
+
+def over_single(row: Row) -> float:
+    """Geometric mean of the library over its best single micro-kernel, over the range of the workload."""
+    return geomean(row, lambda one: one["gflops"]["library"] / one["gflops"][row["best_single"]])
 
 
 def source_table(rows: list[Row]) -> str:
@@ -243,9 +266,9 @@ def per_shape(row: Row) -> str:
     """One budget of MetaSchedule for each of some shapes."""
     summary = row["summary"]
     measured = [one for one in row["instances"] if "ratio" in one]
-    calm = undisturbed_of(measured, lambda one: one.get("disturbed"))
-    shapes = ", ".join(f"{at(one['shape_vars'])}: {one['ratio']:.2f} ×" for one in calm)
-    trials = sorted({one["trials"] for one in calm})
+    timed = undisturbed_of(measured, lambda one: one.get("disturbed"))
+    shapes = ", ".join(f"{at(one['shape_vars'])}: {one['ratio']:.2f} ×" for one in timed)
+    trials = sorted({one["trials"] for one in timed})
     secs = summary["metaschedule_secs"]
     return (
         f"{row['workload']}, {' to '.join(map(str, trials))} trials a shape"
@@ -337,33 +360,22 @@ def company_table(found: Row) -> str:
 
 def off_in_bursts(row: Row) -> float:
     """Mean of how far the predictions of a result are from what was measured in bursts between PyTorch's."""
-    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
-    return float(np.mean([abs(one["predicted_gflops"] / one["measured_gflops"] - 1) for one in calm]))
+    return mean(row, lambda one: abs(one["predicted_gflops"] / one["measured_gflops"] - 1))
 
 
 def call_by_call(row: Row) -> tuple[str, str, str]:
     """The library over PyTorch where each call follows one of the other, the worst shape, and predictions."""
-    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
-    if not all(one.get("in_company") for one in calm):
+    if not all(one.get("in_company") for one in calm(row)):
         return "", "", ""
-    rates = [one["in_company"]["measured_gflops"] for one in calm]
-    ratios = [rate / one["in_company"]["vendor_gflops"] for rate, one in zip(rates, calm, strict=True)]
-    off = [abs(one["predicted_gflops"] / rate - 1) for rate, one in zip(rates, calm, strict=True)]
-    return f"{np.exp(np.mean(np.log(ratios))):.2f} ×", f"{min(ratios):.2f} ×", f"{np.mean(off):.0%}"
+    off = mean(row, lambda one: abs(one["predicted_gflops"] / one["in_company"]["measured_gflops"] - 1))
+    worst = min(map(over_company, calm(row)))
+    return f"{geomean(row, over_company):.2f} ×", f"{worst:.2f} ×", f"{off:.0%}"
 
 
 def gap_to_median(row: Row) -> float:
     """Mean gap of the predictions of a result after their median, one factor for all shapes, is taken out."""
-    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
-    ratios = np.asarray([one["predicted"] / one["measured"] for one in calm])
+    ratios = np.asarray([one["predicted"] / one["measured"] for one in calm(row)])
     return float(np.abs(ratios / np.median(ratios) - 1.0).mean())
-
-
-def interval(row: Row) -> tuple[float, float]:
-    """Bounds of the geometric mean over shapes, 95 %."""
-    calm = undisturbed_of(row["instances"], lambda one: one.get("disturbed"))
-    logs = np.log([one["measured_gflops"] / max(one["vendors"].values()) for one in calm])
-    return bootstrapped(logs)
 
 
 def disturbed_note(rows: list[Row]) -> str:

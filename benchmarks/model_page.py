@@ -24,6 +24,7 @@ _PEERS = {
     "torch-compile-freezing": "torch.compile",
     "aotinductor": "AOTInductor",
     "onnxruntime": "ONNX Runtime",
+    "onnxruntime-optimized": "ONNX Runtime, optimized for transformers",
     "openvino": "OpenVINO",
 }
 # Tables 1 and 3 of the paper, of its Intel CPU with 18 cores: microseconds a token.

@@ -1,8 +1,9 @@
 """Other runtimes for the same model: PyTorch eager and compiled, AOTInductor, ONNX Runtime, OpenVINO.
 
 What takes long to make is a file beside the exported program, made by ``python -m benchmarks.models export``:
-``NAME.onnx`` of ``torch.onnx.export`` and ``NAME.aoti.pt2`` of AOTInductor. A peer without its file or its
-package is left out, and the reason is kept.
+``NAME.onnx`` of ``torch.onnx.export``, ``NAME.optimized.onnx`` of ONNX Runtime's optimizer for transformers,
+and ``NAME.aoti.pt2`` of AOTInductor. A peer without its file or its package is left out, and the reason is
+kept.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def onnx_file(program: Path) -> Path:
     return program.with_suffix(".onnx")
 
 
+def optimized_file(program: Path) -> Path:
+    """Return where the ONNX file is that ONNX Runtime's optimizer for transformers made."""
+    return program.with_suffix(".optimized.onnx")
+
+
 def aoti_file(program: Path) -> Path:
     """Return where AOTInductor's package of a program is."""
     return program.with_suffix(".aoti.pt2")
@@ -37,6 +43,17 @@ def write_onnx(model: torch.nn.Module, args: Any, dynamic_shapes: Any, program: 
         torch.onnx.export(
             model, args, str(onnx_file(program)), dynamo=True, dynamic_shapes=dynamic_shapes, optimize=True
         )
+
+
+def write_optimized(program: Path, model_type: str, heads: int, hidden: int) -> None:
+    """Write what ONNX Runtime's optimizer for transformers makes of the ONNX file."""
+    from onnxruntime.transformers import optimizer
+
+    made = optimizer.optimize_model(
+        str(onnx_file(program)), model_type=model_type, num_heads=heads, hidden_size=hidden, opt_level=0
+    )
+    print({name: number for name, number in made.get_fused_operator_statistics().items() if number})
+    made.save_model_to_file(str(optimized_file(program)), use_external_data_format=True)
 
 
 def write_aoti(exported: Any, program: Path) -> None:
@@ -60,7 +77,12 @@ def peers(model: torch.nn.Module, program: Path) -> tuple[dict[str, Path_], dict
         "torch-compile-freezing": torch.compile(model, dynamic=True),
     }
     missing: dict[str, str] = {}
-    makers = {"aotinductor": _aoti, "onnxruntime": _onnxruntime, "openvino": _openvino}
+    makers: dict[str, Callable[[Path], Path_]] = {
+        "aotinductor": _aoti,
+        "onnxruntime": lambda program: _onnxruntime(onnx_file(program)),
+        "onnxruntime-optimized": lambda program: _onnxruntime(optimized_file(program)),
+        "openvino": _openvino,
+    }
     for name, make in makers.items():
         try:
             paths[name] = make(program)
@@ -73,13 +95,12 @@ def _aoti(program: Path) -> Path_:
     return torch._inductor.aoti_load_package(str(_there(aoti_file(program))))
 
 
-def _onnxruntime(program: Path) -> Path_:
+def _onnxruntime(file: Path) -> Path_:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = available_cores(), 3
-    file = _there(onnx_file(program))
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(_there(file)), options, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
 
     def call(*args: Any) -> Any:

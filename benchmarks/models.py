@@ -31,7 +31,7 @@ import dietcode
 from benchmarks.facts import calm, result_path, write
 from benchmarks.model_guard import guarded
 from benchmarks.model_memory import planned
-from benchmarks.model_peers import peers, write_aoti, write_onnx
+from benchmarks.model_peers import peers, write_aoti, write_onnx, write_optimized
 from dietcode.measure.turns import interleave
 from dietcode.models.exporting import export
 from dietcode.runtime.cpu import available_cores
@@ -40,6 +40,7 @@ from dietcode.runtime.models.executable import KernelStep
 ROOT = Path(__file__).resolve().parent.parent
 _LEAVES = torch.utils._pytree.tree_leaves
 _PROFILED_CALLS = 40
+_TRANSFORMERS = {"bert": "bert", "llama": "gpt2"}  # what ONNX Runtime's optimizer calls these examples
 
 
 def main() -> None:
@@ -111,6 +112,9 @@ def _export(arguments: argparse.Namespace, example: ModuleType, config: Any) -> 
     torch.export.save(program, arguments.output)
     if arguments.onnx:
         write_onnx(model, args, shapes, arguments.output)
+        if arguments.example in _TRANSFORMERS:
+            used = config or example.Config()
+            write_optimized(arguments.output, _TRANSFORMERS[arguments.example], used.heads, used.hidden)
     if arguments.aoti:
         write_aoti(_peer_program(model, args, shapes, program), arguments.output)
 

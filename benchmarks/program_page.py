@@ -11,9 +11,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks.evidence.pages import to_be_known
+import numpy as np
+
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, rows_before, withdrawn
+from benchmarks.headline import notes
+from benchmarks.headline_tables import commit
 from benchmarks.markdown import table
 from benchmarks.program_counts import ENTRIES, WITHOUT
 
@@ -62,7 +65,8 @@ def main() -> None:
 
 def times_of() -> Row:
     """What `benchmarks.programs` measured on the device."""
-    found: Row = json.loads((RESULTS / DEVICE / "programs.json").read_text())
+    path = RESULTS / DEVICE / "programs.json"
+    found: Row = json.loads(path.read_text()) | {"rows": rows_before(path)}
     found["rows"].sort(key=lambda row: (list(_NAMES).index(row["program"]), row["hidden"], row["batch"]))
     return found
 
@@ -75,9 +79,38 @@ def with_table(text: str) -> str:
     SystemExit
         It has no marks.
     """
-    heads = "program|hidden|instances|ours, ms|in kernels|runs|eager, one by one|by hand|DyNet|a recursion"
-    written = table(heads.split("|"), map(_timed, times_of()["rows"])).rstrip()
-    return between_marks(text, "benchmarks.program_page", [written], PAGE)
+    heads = "program|hidden|instances|ours, ms|on one thread|in kernels|runs|eager, one by one|by hand|DyNet"
+    heads += "|a recursion|commit"
+    rows = times_of()["rows"]
+    written = table(heads.split("|"), map(_timed, rows)).rstrip()
+    summary = table(["faster than", "rows", "geometric mean", "least", "where"], _summed(rows)).rstrip()
+    parts = [written, *notes(rows), *filter(None, [withdrawn(rows)]), summary]
+    return between_marks(text, "benchmarks.program_page", parts, PAGE)
+
+
+def _summed(rows: Sequence[Row]) -> Iterable[list[str]]:
+    """How many times as long the others take, each over all rows that have its time."""
+    calm = [row for row in rows if not row.get("disturbed")]
+    for title, peers, ours in (
+        ("eager PyTorch, one instance after the other", ("eager_ms",), "dietcode_ms"),
+        ("PyTorch by hand", ("by_hand_ms", "by_hand_packed_ms"), "dietcode_ms"),
+        ("DyNet, which has one thread", ("dynet_ms",), "dietcode_ms"),
+        ("DyNet, ours on one thread", ("dynet_ms",), "one_thread_ms"),
+        ("the recursion, given its structure", ("recursion_ms",), "dietcode_ms"),
+        ("the recursion, given the trees", ("recursion_of_trees_ms",), "dietcode_ms"),
+    ):
+        found = {
+            f"{row['program']}, {row['hidden']}, {row['batch']} instances": min(
+                row[peer] for peer in peers if peer in row
+            )
+            / row[ours]
+            for row in calm
+            if ours in row and any(peer in row for peer in peers)
+        }
+        if found:
+            least = min(found, key=lambda name: found[name])
+            mean = float(np.exp(np.mean(np.log(list(found.values())))))
+            yield [title, str(len(found)), f"{mean:.2f} ×", f"{found[least]:.2f} ×", least]
 
 
 def _ms(value: float) -> str:
@@ -88,13 +121,15 @@ def _timed(row: Row) -> list[str]:
     """One program and batch: milliseconds, by hand of the faster of the two ways."""
     named = [row["program"], str(row["hidden"]), str(row["batch"])]
     if row.get("disturbed"):
-        return [*named, "disturbed", *[""] * 6]
+        return [*named, "disturbed", *[""] * 7, commit(row)]
     by_hand = [row[name] for name in ("by_hand_ms", "by_hand_packed_ms") if name in row]
-    times = (row["eager_ms"], min(by_hand, default=None), row.get("dynet_ms"), row.get("recursion_ms"))
-    return [
-        *(*named, _ms(row["dietcode_ms"]), _ms(row["kernel_ms"]), str(row["block_runs"])),
-        *("" if msecs is None else _ms(msecs) for msecs in times),
-    ]
+    own = map(row.get, ("dietcode_ms", "one_thread_ms", "kernel_ms"))
+    others = (row["eager_ms"], min(by_hand, default=None), row.get("dynet_ms"), row.get("recursion_ms"))
+    return [*named, *map(_if_timed, own), str(row["block_runs"]), *map(_if_timed, others), commit(row)]
+
+
+def _if_timed(msecs: float | None) -> str:
+    return "" if msecs is None else _ms(msecs)
 
 
 def evidence() -> str:
@@ -107,7 +142,7 @@ def evidence() -> str:
 
 Written by `python -m benchmarks.program_page`. The paper is ACROBAT (MLSys 2024); its numbers are of an
 Nvidia RTX 3070 and of DyNet there: they stand beside ours, which are of an
-{device_name(times)}, float32, and do not compare with them.{to_be_known(times)}
+{device_name(times)}, float32, and do not compare with them.
 Counts (`python -m benchmarks.program_counts`, commit {counts["commit"]}, {counts["date"]};
 recorded with 32 samples, of the beam search 8) are of the samples in [examples/programs](programs.md), and no
 times. They are of an interpreter of the plan, whose buckets are those of the machine that bundles run on;
@@ -147,9 +182,8 @@ multiplied.
 ## Nodes that are scheduled, beside Table 6
 
 The paper schedules the DFG of a TreeLSTM at batch 64 in 0.4 ms where DyNet takes 9.7, and launches 183
-kernels where DyNet launches 1653; of the BiRNN (large) 380 and 580. Ours, at batch 8 and 64; scheduling takes
-25 to 50 ns a node (`python -m benchmarks.program_scheduling`, loop subtracted; the fastest of 15 calls,
-without a record).
+kernels where DyNet launches 1653; of the BiRNN (large) 380 and 580. Ours, at batch 8 and 64 (`python -m
+benchmarks.program_scheduling` reads what scheduling takes a node):
 """,
         table(
             ["program", "batch", "nodes", "if each operator were one", "runs", "kernels", "waits"],
@@ -161,12 +195,15 @@ without a record).
         ),
         f"""## Over DyNet, beside Table 5
 
-DyNet 2.2 on one thread, which is all that it uses, ours on two: a weak baseline; commit
-{times["commit"]}, {times["date"]}: the rows of
-[programs.md](programs.md#measured), which says how they were tuned and measured.
+DyNet 2.2 on one thread, which is all that it uses, and ours on two and on one: the rows of
+[programs.md](programs.md#measured), which has their commits and says how they were tuned and measured.
+{withdrawn(times["rows"])}
 """,
         table(
-            ["program", "hidden", "batch", "paper: DyNet, ACROBAT ms", "×", "here: DyNet, ours ms", "×"],
+            [
+                *("program", "hidden", "batch", "paper: DyNet, ACROBAT ms", "×"),
+                *("here: DyNet, ours ms", "×", "on one thread", "×"),
+            ],
             _beside_paper(times["rows"]),
         ),
         "## Not measured, or not there\n",
@@ -229,13 +266,14 @@ def _of_row(row: Row) -> list[str]:
 
 
 def _beside_paper(rows: Sequence[Row]) -> Iterable[list[str]]:
-    own = {(row["program"], row["hidden"], row["batch"]): row for row in rows if not row.get("disturbed")}
+    known = {(row["program"], row["hidden"], row["batch"]): row for row in rows if not row.get("disturbed")}
     for name, sizes in _PAPER.items():
         for hidden, pairs in zip(_SIZES[name], sizes, strict=True):
             for batch, (dynet, paper) in zip((8, 64), pairs, strict=True):
-                row = own.get((name, hidden, batch), {})
-                here = row.get("dynet_ms"), row.get("dietcode_ms")
-                yield [_NAMES[name], str(hidden), str(batch), *_pair(dynet, paper), *_pair(*here)]
+                row = known.get((name, hidden, batch), {})
+                here = [_pair(row.get("dynet_ms"), row.get(own)) for own in ("dietcode_ms", "one_thread_ms")]
+                named = [_NAMES[name], str(hidden), str(batch)]
+                yield [*named, *_pair(dynet, paper), *here[0], *here[1]]
 
 
 def _pair(peer: float | None, ours: float | None) -> list[str]:

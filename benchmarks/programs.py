@@ -6,16 +6,16 @@
 A bundle lies in a folder of its example's name, with ``_512`` behind it in that size, as
 `benchmarks.program_sizes` has it; that of the recursion of `benchmarks.program_recursion`, where there is
 one, in ``tree_lstm_recursion``. Results are compared with eager ones first; calls of all sides
-take turns, and the medians of the rounds count. DyNet computes on one thread; `pip install DyNet38==2.2`, and
-without it it is left out. Writes ``programs.json`` of this device in ``benchmarks/results``, or with
-``--append`` the rows that this file does not have yet of the same commit.
+take turns, and the medians of the rounds count. DyNet computes on one thread, so ours is timed on one, too;
+without it (an extra, `bench`) it is left out. Writes ``programs.json`` of this device in
+``benchmarks/results``; with ``--append`` other rows of this file stay, and those of this commit that nothing
+disturbed are not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.facts import facts, result_path, write
+from benchmarks.facts import facts, result_path, rows_before, write
 from benchmarks.program_peers import calls_by_hand, calls_of_recursion
 from benchmarks.program_sizes import program_of, samples_of, sized
 from benchmarks.programs_dynet import PROGRAMS
@@ -51,27 +51,19 @@ def main() -> None:
         import dynet_config
 
         dynet_config.set(mem=2048, autobatch=1)
-    rows = _rows_before(arguments.output) if arguments.append else []
-    there = {(row["program"], row["hidden"], row["batch"]) for row in rows}
+    before = rows_before(arguments.output) if arguments.append else []
+    rows = {(row["program"], row["hidden"], row["batch"], row["threads"]): row for row in before}
+    now = {name: facts()[name] for name in ("commit", "date")}
     for name in arguments.names:
         for batch in map(int, arguments.batches.split(",")):
-            if (*sized(name), batch) in there:
+            key = (*sized(name), batch, arguments.threads)
+            old = rows.get(key)
+            if old and old["commit"] == now["commit"] and not old["disturbed"]:
                 continue
             row = measured(name, arguments.folder / name, batch, arguments.rounds, arguments.threads)
-            rows.append(row)
+            rows[key] = row | now
             print(row, flush=True)
-            write(arguments.output, {**facts(), "threads": arguments.threads, "rows": rows})
-
-
-def _rows_before(output: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file; those of another commit are not mixed with new ones."""
-    if not output.exists():
-        return []
-    before = json.loads(output.read_text())
-    if before["commit"] != facts()["commit"]:
-        raise SystemExit(f"{output}: of {before['commit']}; this is {facts()['commit']}; measure all again")
-    found: list[dict[str, Any]] = before["rows"]
-    return found
+            write(arguments.output, {"rows": list(rows.values())})
 
 
 def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> dict[str, Any]:
@@ -93,6 +85,9 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
         "dietcode": lambda: ours(instances),
         "eager": lambda: [program.eager(one) for one in instances],
     }
+    if threads > 1:
+        alone = load(bundle, num_threads=1)
+        calls["one_thread"] = lambda: alone(instances)
     if importlib.util.find_spec("dynet_config") is not None and name in PROGRAMS:
         calls["dynet"] = PROGRAMS[name](program, instances)
     calls |= calls_by_hand(name, program, instances)
@@ -109,6 +104,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
         "program": name,
         "hidden": hidden,
         "batch": batch,
+        "threads": threads,
         **{f"{side}_ms": 1e3 * secs for side, secs in times.items()},
         "block_runs": len(runs),
         "rows": sum(one.rows for one in runs),

@@ -1,7 +1,9 @@
 """The programs of `benchmarks.programs` in DyNet with automatic batching, with the weights of the examples.
 
 A graph is made anew for each call, as users do; where a value steers what comes next, all instances are
-asked together, so that DyNet can batch what they have noted.
+asked together, so that DyNet can batch what they have noted. DyNet batches products that share the nodes of
+their weight and their bias, and never constants and reshapes: so biases are added once, a call has one node
+of zeros, and a table has words' matrices as they are multiplied.
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
-
-import numpy as np
 
 from dietcode.programs.module import Program
 
@@ -30,14 +30,20 @@ class Weights:
     def linear(self, module: Any, *names: str) -> list[Any]:
         """Return weights by their names, or those of a linear layer."""
         named = dict(module.named_parameters())
-        return [
-            self._parameters.parameters_from_numpy(named[name].detach().numpy())
-            for name in names or ("bias", "weight")
-        ]
+        return self.parameters(*(named[name] for name in names or ("bias", "weight")))
+
+    def parameters(self, *values: Any) -> list[Any]:
+        """Return tensors as parameters."""
+        return [self._parameters.parameters_from_numpy(one.detach().numpy()) for one in values]
 
     def table(self, module: Any) -> Any:
         """Return the rows of an embedding."""
         return self._parameters.lookup_parameters_from_numpy(module.weight.detach().numpy())
+
+    def matrices(self, module: Any, hidden: int) -> Any:
+        """Return the rows of an embedding as matrices; `lookup_parameters_from_numpy` transposes them."""
+        rows = module.weight.detach().view(-1, hidden, hidden).transpose(1, 2)
+        return self._parameters.lookup_parameters_from_numpy(rows.numpy())
 
 
 def modules_of(function: Any, found: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -87,14 +93,12 @@ def _tree_lstm(program: Program, instances: Sequence[Any]) -> Call:
 def _mv_rnn(program: Program, instances: Sequence[Any]) -> Call:
     own = Weights(program)
     dy, leaf, join = own.dynet, own.modules["leaf"], own.modules["join"]
-    vectors, matrices = own.table(leaf.vectors), own.table(leaf.matrices)
+    vectors, matrices = own.table(leaf.vectors), own.matrices(leaf.matrices, leaf.hidden)
     of_vector, (of_matrix,) = own.linear(join.vector), own.linear(join.matrix, "weight")
-    hidden = leaf.hidden
 
     def node(phrase: Any) -> tuple[Any, Any]:
-        if phrase.left is None:  # DyNet's matrices are by columns
-            flat = dy.lookup(matrices, phrase.word)
-            return dy.lookup(vectors, phrase.word), dy.transpose(dy.reshape(flat, (hidden, hidden)))
+        if phrase.left is None:
+            return dy.lookup(vectors, phrase.word), dy.lookup(matrices, phrase.word)
         (a, a_matrix), (b, b_matrix) = node(phrase.left), node(phrase.right)
         both = dy.concatenate([b_matrix * a, a_matrix * b])
         vector = dy.tanh(dy.affine_transform([*of_vector, both]))
@@ -117,29 +121,29 @@ def _nested_rnn(program: Program, instances: Sequence[Any]) -> Call:
     )
     hidden = modules["outer"].hidden_size
 
-    def sentence(text: Sequence[int]) -> Any:
-        state = dy.zeros(hidden)
+    def sentence(text: Sequence[int], state: Any) -> Any:
         for word in text:
             state = inner(dy.lookup(words, word), state)
         return state
 
-    def read(text: Sequence[Sequence[int]]) -> Any:
-        state = dy.zeros(hidden)
-        for one in [sentence(own) for own in text]:
+    def read(text: Sequence[Sequence[int]], start: Any) -> Any:
+        state = start
+        for one in [sentence(own, start) for own in text]:
             state = outer(one, state)
         return state
 
     def call() -> list[Any]:
         own.dynet.renew_cg()  # it keeps the weights
-        return _arrays(dy, [read(one) for one in instances])
+        start = dy.zeros(hidden)
+        return _arrays(dy, [read(one, start) for one in instances])
 
     return call
 
 
 def _rnn(own: Weights, module: Any) -> Callable[[Any, Any], Any]:
     dy = own.dynet
-    of_x, of_h, bias_x, bias_h = own.linear(module, "weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return lambda x, h: dy.tanh(dy.affine_transform([bias_x + bias_h, of_x, x, of_h, h]))
+    of_x, of_h, bias = own.parameters(module.weight_ih, module.weight_hh, module.bias_ih + module.bias_hh)
+    return lambda x, h: dy.tanh(dy.affine_transform([bias, of_x, x, of_h, h]))
 
 
 def _birnn(program: Program, instances: Sequence[Any]) -> Call:
@@ -149,8 +153,8 @@ def _birnn(program: Program, instances: Sequence[Any]) -> Call:
     forth, back = _rnn(own, modules["forth"]), _rnn(own, modules["back"])
     hidden = modules["forth"].hidden_size
 
-    def states(cell: Callable[[Any, Any], Any], sentence: Sequence[int]) -> list[Any]:
-        state, found = dy.zeros(hidden), []
+    def states(cell: Callable[[Any, Any], Any], sentence: Sequence[int], state: Any) -> list[Any]:
+        found = []
         for word in sentence:
             state = cell(dy.lookup(words, word), state)
             found.append(state)
@@ -158,9 +162,9 @@ def _birnn(program: Program, instances: Sequence[Any]) -> Call:
 
     def call() -> list[Any]:
         own.dynet.renew_cg()  # it keeps the weights
-        found = []
+        start, found = dy.zeros(hidden), []
         for one in instances:
-            both = zip(states(forth, one), states(back, one[::-1])[::-1], strict=True)
+            both = zip(states(forth, one, start), states(back, one[::-1], start)[::-1], strict=True)
             found += [dy.rectify(dy.affine_transform([*scores, dy.concatenate([a, b])])) for a, b in both]
         return _arrays(dy, found)
 
@@ -175,16 +179,16 @@ def _stack_rnn(program: Program, instances: Sequence[Any]) -> Call:
     shift, push = _rnn(own, modules["buffer_cell"]), _rnn(own, modules["stack_cell"])
     hidden = modules["merge"].out_features
 
-    def parse(sentence: Sequence[int]) -> Any:
-        """Yield scores, and get the action back; returns the state."""
-        start = state = dy.zeros(hidden)
+    def parse(sentence: Sequence[int], start: Any) -> Any:
+        """Yield scores, and get their values back; returns the state."""
+        state = start
         buffer, items, stack = [start], [], [start]
         for word in reversed(sentence):
             state = shift(dy.lookup(words, word), state)
             buffer.append(state)
         while len(buffer) > 1 or len(items) > 1:
-            action = yield dy.affine_transform([*score, dy.concatenate([stack[-1], buffer[-1]])])
-            if len(items) < 2 or (len(buffer) > 1 and action == 0):
+            scores = yield dy.affine_transform([*score, dy.concatenate([stack[-1], buffer[-1]])])
+            if len(items) < 2 or (len(buffer) > 1 and scores.argmax() == 0):
                 item = buffer.pop()
             else:
                 second, first = items.pop(), items.pop()
@@ -196,15 +200,16 @@ def _stack_rnn(program: Program, instances: Sequence[Any]) -> Call:
 
     def call() -> list[Any]:
         own.dynet.renew_cg()  # it keeps the weights
-        results: list[Any] = [None] * len(instances)
-        _driven(dy, [(parse(one), partial(results.__setitem__, at)) for at, one in enumerate(instances)])
+        start, results = dy.zeros(hidden), [None] * len(instances)
+        parsers = (parse(one, start) for one in instances)
+        _driven(dy, [(one, partial(results.__setitem__, at)) for at, one in enumerate(parsers)])
         return _arrays(dy, results)
 
     return call
 
 
 def _driven(dy: Any, running: list[tuple[Any, Callable[[Any], Any]]]) -> None:
-    """Run generators, each of which gives a vector and is told the position of its largest element.
+    """Run generators, each of which gives a vector and is sent its values.
 
     Parameters
     ----------
@@ -225,21 +230,22 @@ def _driven(dy: Any, running: list[tuple[Any, Callable[[Any], Any]]]) -> None:
                 except StopIteration as stop:
                     waiting += [(*new, None) for new in ended(stop.value) or ()]
         running = asked
-        answers = [int(np.argmax(one)) for one in _arrays(dy, scores)] if scores else []
+        answers = _arrays(dy, scores) if scores else []
 
 
 def _gru(own: Weights, module: Any) -> Callable[[Any, Any], Any]:
     dy, hidden = own.dynet, module.hidden_size
-    of_x, of_h, bias_x, bias_h = own.linear(module, "weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    gates, new = slice(0, 2 * hidden), slice(2 * hidden, None)
+    of_x, of_h, bias_x, bias_h = module.weight_ih, module.weight_hh, module.bias_ih, module.bias_hh
+    bias, gates_of_x, gates_of_h = own.parameters(bias_x[gates] + bias_h[gates], of_x[gates], of_h[gates])
+    new_of_x, new_of_h = own.parameters(bias_x[new], of_x[new]), own.parameters(bias_h[new], of_h[new])
 
     def cell(x: Any, h: Any) -> Any:
-        given, kept = dy.affine_transform([bias_x, of_x, x]), dy.affine_transform([bias_h, of_h, h])
-        first, last = (dy.pick_range(one, 0, 2 * hidden) for one in (given, kept)), 3 * hidden
-        both = dy.logistic(sum(first, dy.zeros(2 * hidden)))
+        both = dy.logistic(dy.affine_transform([bias, gates_of_x, x, gates_of_h, h]))
         reset, update = dy.pick_range(both, 0, hidden), dy.pick_range(both, hidden, 2 * hidden)
-        new_x, new_h = (dy.pick_range(one, 2 * hidden, last) for one in (given, kept))
-        new = dy.tanh(new_x + dy.cmult(reset, new_h))
-        return new + dy.cmult(update, h - new)
+        kept = dy.cmult(reset, dy.affine_transform([*new_of_h, h]))
+        state = dy.tanh(dy.affine_transform([*new_of_x, x]) + kept)
+        return state + dy.cmult(update, h - state)
 
     return cell
 
@@ -254,13 +260,13 @@ def _drnn(program: Program, instances: Sequence[Any], deepest: int = 5, most: in
     )
     hidden = modules["down"].hidden_size
 
-    def grow(above: Any, before: Any, depth: int) -> Any:
+    def grow(above: Any, before: Any, depth: int, zeros: Any) -> Any:
         """Yield whether a node has one more child; returns the state and the states of the children."""
         state = dy.tanh(down(above, before) + along(before, above))
-        sibling, states = dy.zeros(hidden), []
+        sibling, states = zeros, []
         while depth < deepest and len(states) < most:
-            score = dy.affine_transform([*decide, state + sibling])
-            if not (yield dy.concatenate([dy.zeros(1), score])):
+            score = yield dy.affine_transform([*decide, state + sibling])
+            if not score.item() > 0:
                 break
             sibling = along(state, sibling)
             states.append(sibling)
@@ -268,6 +274,7 @@ def _drnn(program: Program, instances: Sequence[Any], deepest: int = 5, most: in
 
     def call() -> list[Any]:
         own.dynet.renew_cg()  # it keeps the weights
+        zeros = dy.zeros(hidden)
 
         def begun(above: Any, before: Any, depth: int, made: SimpleNamespace) -> Any:
             def end(found: tuple[Any, list[Any]]) -> list[Any]:
@@ -276,11 +283,11 @@ def _drnn(program: Program, instances: Sequence[Any], deepest: int = 5, most: in
                 parts = zip(states, made.children, strict=True)
                 return [begun(made.state, one, depth + 1, child) for one, child in parts]
 
-            return grow(above, before, depth), end
+            return grow(above, before, depth, zeros), end
 
         roots = [SimpleNamespace() for _ in instances]
         pairs = zip(instances, roots, strict=True)
-        _driven(dy, [begun(dy.inputTensor(x.numpy()), dy.zeros(hidden), 0, root) for x, root in pairs])
+        _driven(dy, [begun(dy.inputTensor(x.numpy()), zeros, 0, root) for x, root in pairs])
         return _arrays(dy, [state for root in roots for state in _states(root)])
 
     return call

@@ -8,18 +8,17 @@ tree_fc is compiled.
 
 Calls take turns, and the medians of the rounds count. Structures are put into the order of their levels once,
 on all sides but DyNet's, which has its own way; what that takes is reported beside. DyNet computes on one
-thread; `pip install DyNet38==2.2`, and without it it is left out. Beside each row the FMA peak of the threads
+thread; without it (an extra, `bench`) it is left out. Beside each row the FMA peak of the threads
 is read, and how fast they read as many bytes as the weights have. Writes ``recursion.json`` of this device in
-``benchmarks/results``, or with ``--append`` the rows that this file does not have yet of the same commit: a
-run of all takes longer than a machine is quiet. Rows during which other processes had more than a twentieth
-of the cores' time (`others`) are measured again then, and the quieter reading is kept.
+``benchmarks/results``; with ``--append`` other rows of this file stay, and those of this commit are not
+measured again, but for rows during which other processes had more than a twentieth of the cores' time
+(`others`), of which the quieter reading is kept: a run of all takes longer than a machine is quiet.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,7 +28,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from benchmarks.facts import facts, result_path, write
+from benchmarks.facts import facts, result_path, rows_before, write
 from benchmarks.others import Others
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain, tree_fc_of_tables
 from benchmarks.recursion_inputs import batch_of, described, products_of
@@ -73,19 +72,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=result_path("recursion"))
     parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
-    before = (
-        json.loads(arguments.output.read_text()) if arguments.append and arguments.output.exists() else {}
-    )
-    if before and before["commit"] != facts()["commit"]:
-        raise SystemExit(
-            f"{arguments.output}: of {before['commit']}; this is {facts()['commit']}; measure all again"
-        )
     torch.set_num_threads(arguments.threads)
     if importlib.util.find_spec("dynet_config") is not None:
         import dynet_config
 
         dynet_config.set(mem=2048, autobatch=1)
-    rows = before.get("rows", [])
+    rows = rows_before(arguments.output) if arguments.append else []
+    now = {name: facts()[name] for name in ("commit", "date")}
     there = {key_of(row): row for row in rows}
     for one in arguments.bundles:
         kind, _, folder = one.partition("=")
@@ -100,11 +93,12 @@ def main() -> None:
                     "threads": arguments.threads,
                 }
                 old = there.get(key_of(row))
-                if old is not None and old["others"] <= _MOST_OTHERS:
+                known = old is not None and old["commit"] == now["commit"]
+                if known and old["others"] <= _MOST_OTHERS:
                     continue
-                row |= measure(kind, Path(folder), batch_of(inputs, batch), arguments)
+                row |= now | measure(kind, Path(folder), batch_of(inputs, batch), arguments)
                 print(line_of(row), flush=True)
-                if old is not None and old["others"] <= row["others"]:
+                if known and old["others"] <= row["others"]:
                     continue
                 rows = [one for one in rows if one is not old] + [row]
                 write(arguments.output, {"rows": rows})
@@ -139,9 +133,12 @@ def measure(kind: str, folder: Path, structure: Structure, arguments: argparse.N
             of_tables = tree_fc_of_tables(weights, levels, product)
             calls[f"{name}, tables"] = torch.inference_mode()(lambda run=of_tables: run(given))
     if importlib.util.find_spec("dynet") is not None:
-        from benchmarks.recursion_dynet import DynetRecursion
+        from benchmarks.recursion_dynet import APART, DynetRecursion
 
-        calls["dynet"] = DynetRecursion(kind, weights, structure, x)
+        for name, apart in {"dynet": False, "dynet, x apart": True}.items():
+            calls[name] = DynetRecursion(kind, weights, structure, x, apart)
+            if kind not in APART:
+                break
     wanted = first_of(calls["dietcode"]())
     for name, call in calls.items():
         found = first_of(call())

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.__main__ import OUTPUT
-from benchmarks.evidence.pages import to_be_known, write_index
+from benchmarks.evidence.pages import unknown_processor, write_index
 from benchmarks.evidence.versions import note_generators
-from benchmarks.facts import RESULTS, ROOT, between_marks, device_name
+from benchmarks.facts import RESULTS, ROOT, between_marks, device_name, rows_before, withdrawn
+from benchmarks.headline import notes
+from benchmarks.headline_tables import commit
 from benchmarks.markdown import table, wrapped
 
 _NAMES = {
@@ -43,6 +45,8 @@ _PAPER = {
 # Its section 7.5: microseconds of putting structures into order, at batch 1 and 10.
 _PAPER_ORDER = {"sentences": (1.31, 9.64), "grids": (8.2, 95.14), "perfect": (3.04, 30.36)}
 _OF = ["model", "hidden", "structures", "batch"]
+_MS, _ORDERED = "ms, structure prepared", "ms, with its ordering"
+_RATIOS = [*_OF, _MS, _ORDERED, "PyTorch ×", "DyNet ×", "DyNet GFLOP/s", "others had", "commit"]
 _TABLES = ", tables"
 _LEAST_PEAK = 0.75  # of the median
 _MOST_APART = 1.25  # of the same call in two tables
@@ -73,22 +77,23 @@ def with_summary(text: str) -> str:
     SystemExit
         It has no marks.
     """
-    found = json.loads((RESULTS / DEVICE / "recursion.json").read_text())
+    rows = rows_before(RESULTS / DEVICE / "recursion.json")
     head = [
         "model",
         "hidden",
         "structures",
         "threads",
         "batches",
-        "ms",
+        _MS,
+        _ORDERED,
         "PyTorch ×",
         "with tables ×",
         "DyNet ×",
         "of the peak",
+        "commit",
     ]
-    return between_marks(
-        text, "benchmarks.recursion_page", [table(head, _summed(found["rows"])).rstrip()], PAGE
-    )
+    parts = [table(head, _summed(rows)).rstrip(), *notes(rows), *filter(None, [withdrawn(rows)])]
+    return between_marks(text, "benchmarks.recursion_page", parts, PAGE)
 
 
 def _summed(rows: Rows) -> Iterable[list[Any]]:
@@ -103,6 +108,7 @@ def _summed(rows: Rows) -> Iterable[list[Any]]:
         columns = (
             [str(row["batch"]) for row in own],
             ["disturbed" if row is None else f"{1e3 * row['secs']['dietcode']:.3g}" for row in calm],
+            ["" if row is None else f"{1e3 * _ordered_secs(row):.3g}" for row in calm],
             *zip(*(("", "", "") if row is None else _over(row) for row in calm), strict=True),
             [
                 "" if row is None else f"{row['gflops_a_sec']['dietcode'] / row['peak_gflops']:.0%}"
@@ -111,20 +117,23 @@ def _summed(rows: Rows) -> Iterable[list[Any]]:
         )
         first = own[0]
         named = [_NAMES[first["model"]], first["hidden"], first["inputs"], first["threads"]]
-        yield [*named, *(", ".join(column) if any(column) else "" for column in columns)]
+        commits = ", ".join(dict.fromkeys(map(commit, own)))
+        yield [*named, *(", ".join(column) if any(column) else "" for column in columns), commits]
 
 
 def page(folder: Path) -> str:
     """Return the page of the device whose records a folder has."""
     found = json.loads((folder / "recursion.json").read_text())
-    two = [row for row in found["rows"] if row["threads"] > 1]
-    one = [row for row in found["rows"] if row["threads"] == 1]
+    rows = rows_before(folder / "recursion.json")
+    two = [row for row in rows if row["threads"] > 1]
+    one = [row for row in rows if row["threads"] == 1]
     parts = [
         f"# Recursions: {device_name(found)}\n",
         wrapped(
-            f"""Written by `python -m benchmarks.recursion_page`. Ours: float32, commit {found["commit"]},
-            {found["date"]}; DyNet 2.2 on one thread, which is all that it uses, and with the making of its
-            graph, beside which ours has the ordering of the structure (one reading); PyTorch
+            f"""Written by `python -m benchmarks.recursion_page`. Ours: float32; DyNet 2.2 on one thread,
+            which is all that it uses, and with the making of its
+            graph, beside which ours has the ordering of the structure (one reading), the faster of two ways
+            to write its products where two were timed; PyTorch
             {found["versions"]["torch"]} batched by level by hand, of whose forms without tables of words the
             fastest one counts, for an LSTM `torch.nn.LSTM`, both with structures that are prepared. What
             others had is the part of all cores' time that other processes used meanwhile; rows that something
@@ -132,10 +141,11 @@ def page(folder: Path) -> str:
             The numbers of the paper, Cortex (MLSys 2021), are of other
             machines and older programs: they stand beside ours, they do not compare with them. Its Figure 6
             is over PyTorch without batching, which is not measured here; its Figures 8, 9 and 11 and Table 4
-            are of GPUs.{to_be_known(found)}"""
+            are of GPUs.{unknown_processor(found)} {withdrawn(rows)}"""
         ),
+        *(f"{note}\n" for note in notes(rows)),
         "## Beside PyTorch and DyNet\n",
-        table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(two)),
+        table(_RATIOS, _ratios(two)),
     ]
     calm = [row for row in two if not row.get("disturbed")]
     if tables := [*_of_tables(calm)]:
@@ -146,7 +156,7 @@ def page(folder: Path) -> str:
     if one:
         parts += [
             "## One thread\n",
-            table([*_OF, "ms", "PyTorch ×", "DyNet ×", "others had"], _ratios(one)),
+            table(_RATIOS, _ratios(one)),
         ]
     parts += [
         "## Over DyNet, beside Table 5 of the paper\n",
@@ -170,8 +180,16 @@ def page(folder: Path) -> str:
 
 
 def over_dynet(row: dict[str, Any]) -> float:
-    """Return DyNet's seconds, its graph's making among them, over ours with the ordering of the structure."""
-    return _best(row, "dynet") / float(row["secs"]["dietcode"] + row["structure_secs"])
+    """Return DyNet's seconds, its graph's making among them, over ours with the ordering of the structure.
+
+    Infinity where DyNet was not measured.
+    """
+    return _best(row, "dynet") / _ordered_secs(row)
+
+
+def _ordered_secs(row: dict[str, Any]) -> float:
+    """Return our seconds with those of putting the structure into order, which were read once."""
+    return float(row["secs"]["dietcode"] + row["structure_secs"])
 
 
 def _best(row: dict[str, Any], word: str) -> float:
@@ -192,7 +210,9 @@ def _beside_paper(rows: Rows) -> Iterable[Sequence[Any]]:
             continue
         theirs, own = paper[row["batch"] == 10]
         dynet = 1e3 * _best(row, "dynet")
-        ours = 1e3 * (row["secs"]["dietcode"] + row["structure_secs"])
+        if not np.isfinite(dynet):
+            continue
+        ours = 1e3 * _ordered_secs(row)
         yield (
             *(_NAMES[row["model"]], row["hidden"], row["batch"]),
             *(f"{theirs}, {own}", f"{theirs / own:.1f}", f"{dynet:.2f}, {ours:.2f}", f"{dynet / ours:.1f}"),
@@ -251,11 +271,12 @@ def _of(row: dict[str, Any]) -> Sequence[Any]:
 
 def _ratios(rows: Rows) -> Iterable[Sequence[Any]]:
     for row in rows:
-        ours = row["secs"]["dietcode"]
+        ours = f"{1e3 * row['secs']['dietcode']:.3g}", f"{1e3 * _ordered_secs(row):.3g}"
         by_level, _, dynet = _over(row)
         others = f"{row['others']:.0%}" if "others" in row else "not read"
         others += ", disturbed" if row.get("disturbed") else ""
-        yield (*_of(row), f"{1e3 * ours:.3g}", by_level, dynet, others)
+        rate = f"{row['mflops'] / _best(row, 'dynet') / 1e3:.0f}" if dynet else ""
+        yield (*_of(row), *ours, by_level, dynet, rate, others, commit(row))
 
 
 def _of_tables(rows: Rows) -> Iterable[Sequence[Any]]:
@@ -273,7 +294,8 @@ def _over_tables(row: dict[str, Any]) -> str:
 def _over(row: dict[str, Any]) -> tuple[str, str, str]:
     """What a row has under *PyTorch ×*, *with tables ×* and *DyNet ×*."""
     by_level = _best(row, "by level") / row["secs"]["dietcode"]
-    return f"{by_level:.2f}", _over_tables(row), f"{over_dynet(row):.2f}"
+    dynet = over_dynet(row)
+    return f"{by_level:.2f}", _over_tables(row), f"{dynet:.2f}" if np.isfinite(dynet) else ""
 
 
 def _orders(rows: Rows) -> Iterable[Sequence[Any]]:

@@ -72,7 +72,7 @@ def pull(
         Whose they are, as for `load`.
     weights : path, optional
         Of a model, whose weights a server does not have: the ``.safetensors`` file that ``dietcode submit``
-        wrote.
+        wrote, by default as `load` finds it.
 
     Raises
     ------

@@ -11,6 +11,7 @@ from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.library import Library
+from dietcode.runtime.tensors import check_storage
 from dietcode.runtime.torch_operator import TorchOp, bound_buffer  # first: it says what to install
 from dietcode.workload.text import clip
 
@@ -112,6 +113,7 @@ class Linear(torch.nn.Module):
         """
         if not isinstance(weight, torch.Tensor):
             raise TensorError(f"{self._columns}: {type(weight).__name__}; allowed: a torch tensor")
+        check_storage(self._columns, weight)
         dtype = getattr(torch, self._library.manifest["inputs"][self._columns]["dtype"])
         return bound_buffer(self._library, self._columns, weight.detach().to(dtype).contiguous())[0]
 
@@ -192,14 +194,16 @@ def _roles(library: Library) -> tuple[str, str, bool]:
     """
     _check_library(library)
     inputs: Mapping[str, Any] = library.manifest["inputs"]
+    output = library.manifest["output"]["dims"]
     names = [name for name in library.manifest["argument_order"] if name != _BIAS]
+    names.sort(key=lambda name: output[:1] not in inputs[name]["dims"])  # a spec may list the weight first
     epilogue = library.manifest["workload"]["op"].get("epilogue", [])
     if len(names) == _NUM_OPERANDS and "einsum" in library.manifest["workload"]["op"]:
         rows, columns = names
         m, k = (inputs[rows]["dims"] + "  ")[:2]
         n = inputs[columns]["dims"][:1]
         is_dense = (inputs[rows]["dims"], inputs[columns]["dims"]) == (m + k, n + k)
-        if is_dense and library.manifest["output"]["dims"] == m + n and epilogue in ([], [_BIAS]):
+        if is_dense and output == m + n and epilogue in ([], [_BIAS]):
             return rows, columns, bool(epilogue)
     raise TensorError(
         f"{library.manifest['name']}: computes {library.manifest['workload']['op']}; "
@@ -214,6 +218,7 @@ def _check_fits(linear: torch.nn.Linear, library: Library) -> None:
     wrong = _unlike(linear, library.manifest["inputs"][rows]["dtype"], library.device_type)
     if wrong is not None:
         raise TensorError(f"{name}: {wrong}")
+    check_storage(f"{name}: the layer's weight", linear.weight)
     try:
         library.check_shape(columns, tuple(linear.weight.shape))
     except ShapeError as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import compile_cache
 import pytest
-from forked_workers import find_modules_again, fork_workers
+from forked_workers import find_modules_again, fork_workers, heed_interrupts
 from hypothesis import settings
 from skip_summary import say_skips
 from threadpoolctl import threadpool_limits
@@ -82,6 +82,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    heed_interrupts()
     find_modules_again()
     if not hasattr(session.config, "workerinput"):
         compile_cache.forget_old()

@@ -111,6 +111,12 @@ def _collect(given: list[str]) -> None:
     forked_workers._path[:] = sys.path
 
 
+def heed_interrupts() -> None:
+    """Have processes that are started from here heed SIGINT, also under ``nohup``, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """Those who sit at a terminal interrupt all; pytest-xdist ends its own, and this one's input."""

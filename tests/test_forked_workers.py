@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_workers import heed_interrupts
 
 HERE = Path(__file__).parent
 _CONFTEST = """
@@ -39,6 +41,17 @@ def test_dies():
 def test_fails():
     assert len("four") == 5
 """
+
+
+def test_what_tests_start_heeds_interrupts_under_nohup() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        heed_interrupts()
+        code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert said == "True\n"
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -129,8 +130,13 @@ class MeasuringDevice(Protocol):
     def find_seed(self, sought: SeedSought) -> SeedResult:
         """Find T0 by MetaSchedule on the largest instance."""
 
-    def calibrate(self) -> dict[str, Any]:
+    def calibrate(self, most_secs: float = math.inf) -> dict[str, Any]:
         """Return a calibration line: the sweep that κ is fitted on.
+
+        Parameters
+        ----------
+        most_secs : float
+            How long a sweep may be read again, where its readings are noisy.
 
         Raises
         ------
@@ -280,6 +286,15 @@ class Backend(Protocol):
 
     def code_of(self, report: Facts) -> tuple[str, Callable[[Facts], str]]:
         """Return the language of generated code, and what writes it for a micro-kernel's row of a report."""
+
+    def code_digest(self, problem: AnyProblem, target: Any, micro_kernel: AnyMicroKernel) -> str:
+        """Return the digest of the source that would be generated now, as `BuildResult.code` has it.
+
+        Raises
+        ------
+        CandidateError
+            None would be.
+        """
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         """Return all files of a library by relative path; the same parts give the same bytes."""

@@ -25,6 +25,8 @@ Server = Annotated[
     typer.Option("--server", metavar="URL", help="[default: $DIETCODE_SERVER, or http://127.0.0.1:8000]"),
 ]
 
+Lock = Annotated[Path, typer.Option("--lock", metavar="FILE", help="The lock file.")]
+NoLock = Annotated[bool, typer.Option("--no-lock", help="Leave the lock file alone.")]
 _LOCK = Path("dietcode.lock")
 
 
@@ -58,18 +60,21 @@ def submit(
         str | None,
         typer.Option(metavar="SECS|TIME", help="Fail if not done in so many seconds, or by a time."),
     ] = None,
+    lock: Lock = _LOCK,
+    no_lock: NoLock = False,
     as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Have a server tune a workload, or the parts of a model.
 
     The job's id is the last line printed. Of a model, recursion or program the graphs are sent; its weights
-    are written to a file here, for `load` and `pull`. With --wait, exit status 0 says that the job succeeded,
-    1 that it did not.
+    are written to a file here, for `load` and `pull`, and their digest to the lock file. With --wait, exit
+    status 0 says that the job succeeded, 1 that it did not.
     """
     from dietcode.cli.submit_model import is_model, prepare_model
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import calls
+    from dietcode.client.lock import lock_weights
 
     model: PreparedModel | None = None
     structures = StructureOptions(max_nodes, max_level, samples)
@@ -107,6 +112,8 @@ def submit(
             print_known(job)
         if not (wait and as_json):
             print_job(job, as_json)
+        if model is not None and model.weights is not None and not no_lock:
+            lock_weights(lock, model.request.name, model.weights)
         if wait:
             from dietcode.protocol import RESTING_STATES
 
@@ -184,8 +191,8 @@ def pull(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to put it, complete.")
     ] = None,
-    lock: Annotated[Path, typer.Option("--lock", metavar="FILE", help="The lock file.")] = _LOCK,
-    no_lock: Annotated[bool, typer.Option("--no-lock", help="Leave the lock file alone.")] = False,
+    lock: Lock = _LOCK,
+    no_lock: NoLock = False,
     as_json: Json = False,
     server: Server = None,
 ) -> None:

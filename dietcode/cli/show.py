@@ -10,7 +10,7 @@ from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.measure.disturbance import undisturbed_of
 from dietcode.target.kinds import kind_of_target, label_of
 from dietcode.workload.operators import OPERATORS
-from dietcode.workload.stops import against
+from dietcode.workload.stops import against, uncompared
 
 _MAX_ROWS = 40
 
@@ -81,19 +81,21 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         gain = "" if facts["gain"] is None else f"; without them {_loss(facts['gain'])} less throughput"
         chosen = ", ".join(facts["chosen"]) or "none chosen"
         console.print(f"            {source}: {facts['measured']} measured, {chosen}{gain}")
+    caveat = uncompared(report)
+    losses = f"{_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst,"
     console.print(
         f"selection   {len(dispatch['categories'])} of {selection['num_free_choice']} with free choice; "
-        f"predicted loss {_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst,"
+        f"predicted loss {'not known:' if caveat else losses}"
     )
-    console.print(f"            {against(report)}")
+    console.print(f"            {caveat or against(report)}")
     if not selection["objective_met"]:
         console.print(f"            objective not met: {selection['reason']}")
     console.print(
-        f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
-        f"loss {_loss(rule['loss_mean'])} mean, {_loss(rule['loss_worst'])} worst"
+        f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}"
+        + ("" if caveat else f"; loss {_loss(rule['loss_mean'])} mean, {_loss(rule['loss_worst'])} worst")
     )
     unseen = rule.get("unseen")
-    if unseen:
+    if unseen and not caveat:
         console.print(
             f"            on {unseen['num_shapes']} shapes it was not fitted on: "
             f"{_loss(unseen['loss_mean'])} mean, {_loss(unseen['loss_worst'])} worst"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -20,7 +20,15 @@ from dietcode.client.listing import Listing, check_facts
 from dietcode.errors import DietCodeError, LibraryError, RequestError
 from dietcode.protocol import FileFacts
 from dietcode.runtime.cache import cache_dir
-from dietcode.runtime.manifest import BUNDLE_FILES, FILES, PROGRAM_FILES, RECURSION_FILES, pretty_json
+from dietcode.runtime.locked_weights import check_locked_file
+from dietcode.runtime.manifest import (
+    BUNDLE_FILES,
+    FILES,
+    PROGRAM_FILES,
+    RECURSION_FILES,
+    pretty_json,
+    sha256_file,
+)
 from dietcode.workload.text import clip
 
 FORMAT = "dietcode-lock/1"
@@ -56,11 +64,28 @@ class LockEntry(BaseModel):
         return (self.manifest, self.files, self.runtime) == (listing.manifest, listing.files, listing.runtime)
 
 
+class LockedWeights(BaseModel):
+    """The weights of a model that was submitted from here; a server has none, and signs none.
+
+    Attributes
+    ----------
+    file : str or None
+        Relative to the lock file's folder; None for one outside of it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str | None
+    sha256: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    size_bytes: int = Field(ge=0)
+
+
 class _Lock(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["dietcode-lock/1"]
     libraries: dict[str, LockEntry]
+    weights: dict[str, LockedWeights] = Field(default_factory=dict)
 
 
 def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path, key: str) -> LockEntry:
@@ -73,29 +98,35 @@ def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path, key
     key : str
         Fingerprint of the key that signed it.
     """
-    relative = None
-    if folder is not None:
-        with suppress(ValueError):
-            relative = folder.resolve().relative_to(lock.resolve().parent).as_posix()
     return LockEntry(
         version=listing.version,
         server=server,
         manifest=listing.manifest,
         files=listing.files,
         runtime=listing.runtime,
-        folder=relative,
+        folder=None if folder is None else _relative(folder, lock),
         key=key,
     )
 
 
+def _relative(path: Path, lock: Path) -> str | None:
+    with suppress(ValueError):
+        return path.resolve().relative_to(lock.resolve().parent).as_posix()
+    return None
+
+
 def read_lock(path: Path) -> dict[str, LockEntry]:
-    """Read a lock file; one that is not there has no entries.
+    """Return the libraries of a lock file; one that is not there has none.
 
     Raises
     ------
     LibraryError
         It cannot be read, or is not a lock file.
     """
+    return _read(path).libraries
+
+
+def _read(path: Path) -> _Lock:
     try:
         if path.exists() and not path.is_file():
             raise LibraryError(f"{path}: cannot be read: it is no file; give another with --lock")
@@ -103,7 +134,7 @@ def read_lock(path: Path) -> dict[str, LockEntry]:
             raise LibraryError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; is this a lock file?")
         lock = _Lock.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return {}
+        return _Lock(format="dietcode-lock/1", libraries={})
     except OSError as error:
         raise LibraryError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValidationError, RecursionError) as error:
@@ -113,7 +144,9 @@ def read_lock(path: Path) -> dict[str, LockEntry]:
         ) from None
     for name, entry in lock.libraries.items():
         _check_entry(path, name, entry)
-    return lock.libraries
+    for name, facts in lock.weights.items():
+        _check_relative(facts.file, f"{path}: {clip(name)}: weights", "file")
+    return lock
 
 
 def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
@@ -130,11 +163,13 @@ def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
     for what, facts in {"manifest": entry.manifest, "runtime": entry.runtime, **entry.files}.items():
         if facts is not None:
             check_facts(facts, f"{where}: {what}")
-    if entry.folder is None:
-        return
-    folder = PurePosixPath(entry.folder)
-    if folder.is_absolute() or not folder.parts or ".." in folder.parts or "\0" in entry.folder:
-        raise LibraryError(f"{where}: folder {clip(entry.folder)}; allowed: one below the lock file's folder")
+    _check_relative(entry.folder, where, "folder")
+
+
+def _check_relative(given: str | None, where: str, what: str) -> None:
+    path = PurePosixPath("x" if given is None else given)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in str(path):
+        raise LibraryError(f"{where}: {what} {clip(given)}; allowed: one below the lock file's folder")
 
 
 def folder_of(entry: LockEntry, path: Path) -> Path | None:
@@ -163,10 +198,28 @@ def update_lock(path: Path, name: str, entry: LockEntry) -> None:
     DietCodeError
         It cannot be written.
     """
+    _update(path, lambda lock: lock.model_copy(update={"libraries": {**lock.libraries, name: entry}}))
+
+
+def lock_weights(path: Path, name: str, file: Path) -> None:
+    """Note the digest of a model's weights in a lock file; raises as `update_lock`."""
+    facts = LockedWeights(
+        file=_relative(file, path), sha256=sha256_file(file), size_bytes=file.stat().st_size
+    )
+    _update(path, lambda lock: lock.model_copy(update={"weights": {**lock.weights, name: facts}}))
+
+
+def check_weights(path: Path, name: str) -> None:
+    """Refuse an altered file of the weights that a lock file has for a name; raises LibraryError."""
+    facts = _read(path).weights.get(name)
+    if facts is not None:
+        check_locked_file(path, name, facts.model_dump())
+
+
+def _update(path: Path, change: Callable[[_Lock], _Lock]) -> None:
     with exclusive(path):
-        entries: Mapping[str, LockEntry] = {**read_lock(path), name: entry}
-        plain = {key: value.model_dump(mode="json") for key, value in entries.items()}
-        data = pretty_json({"format": FORMAT, "libraries": plain})
+        plain = change(_read(path)).model_dump(mode="json")
+        data = pretty_json({key: value for key, value in plain.items() if value or key != "weights"})
         staged: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from dietcode.client.assembling import Pulled, VerifiedListing, assemble, cached
 from dietcode.client.blobs import BlobCache
 from dietcode.client.known import KnownManifests
 from dietcode.client.listing import digest_of
-from dietcode.client.lock import LockEntry, entry_of, folder_of, read_lock, update_lock
+from dietcode.client.lock import LockEntry, check_weights, entry_of, folder_of, read_lock, update_lock
 from dietcode.client.transport import Transport
 from dietcode.client.trusting import ServerTrust
 from dietcode.errors import LibraryError, RequestError
@@ -58,6 +58,7 @@ def pull_and_lock(
     """Get a library and write it to a lock file; raises as `pull`.
 
     A version that the lock file has from the same server with other content, or by another key, is refused.
+    So are weights of that name with other content than is locked.
 
     Parameters
     ----------
@@ -74,6 +75,7 @@ def pull_and_lock(
     """
     name, version = calls.parse_ref(ref)
     folder = _checked_folder(folder)
+    check_weights(lock, name)
     locked = read_lock(lock).get(name)
     if locked and locked.server != transport.address.server:
         locked = None
@@ -125,6 +127,7 @@ def install(
 
 def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path, warn: Warn) -> Pulled:
     folder = _checked_folder(folder_of(entry, lock))
+    check_weights(lock, name)
     label = f"{name}@{entry.version}"
     known = KnownManifests(transport.address.server, BlobCache())
     trust = ServerTrust(transport, entry.key)

@@ -10,7 +10,8 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
 from dietcode.graph.fields import read_mapping, read_name, read_whole
 from dietcode.graph.graph import Graph
-from dietcode.graph.reading import MAX_EXTENT, read_graph
+from dietcode.graph.limits import MAX_EXTENT
+from dietcode.graph.reading import read_graph
 from dietcode.graph.tensor_type import FLOATS, TensorType
 from dietcode.workload.text import clip, one_line
 

@@ -76,6 +76,8 @@ class Graph:
         How calls give inputs and get outputs, see `dietcode.graph.signature`.
     sizes : dict of str to Extent
         The dimensions that a node sets to what it computes, with what they are at most.
+    additions : list of int
+        How many nodes an importer has added, to this graph and its sub-graphs together.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Graph:
     types: dict[str, TensorType] = field(default_factory=dict)
     signature: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, Extent] = field(default_factory=dict)
+    additions: list[int] = field(default_factory=lambda: [0], repr=False, compare=False)
 
     def add_input(self, name: str, type_: TensorType) -> str:
         """Add what a call gives; a GraphError where the name is taken."""
@@ -211,7 +214,7 @@ class Graph:
 
     def sub_graph(self, name: str) -> Graph:
         """Return an empty graph over the same dimensions, for an attribute of a node."""
-        return Graph(name, self.ranges, sizes=self.sizes)
+        return Graph(name, self.ranges, sizes=self.sizes, additions=self.additions)
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:

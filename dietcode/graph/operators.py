@@ -27,6 +27,11 @@ from dietcode.graph.attributes import (
 from dietcode.graph.extent import Extent
 from dietcode.graph.inference import Attributes, Operands, Types
 
+LIBRARY_FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erfc", "exp2", "expm1"),
+    *("log10", "log1p", "log2", "sinh", "tan", "trunc"),
+)
+"""Functions of elements that the host alone computes, by its library."""
 MANY = 64
 MANY_OF_GRAPHS = 4096
 
@@ -63,6 +68,7 @@ _ZERO = Extent()
 _GRAPH = _a(read_sub_graph)
 _BY = {"by": _a(one_of("set", "add", "mul", "max", "min"), "set")}
 _SIZE = {"size": _a(read_extent)}
+_WRAPS = {"wraps": _a(read_flag, True)}  # whether positions below 0 count from the end, or are refused
 
 
 def _unary(*names: str, infer: Callable[[Operands, Attributes], Types]) -> dict[str, GraphOperator]:
@@ -87,10 +93,10 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
             "erf",
             "sin",
             "cos",
-            "atan",
             "floor",
             "ceil",
             "round",
+            *LIBRARY_FUNCTIONS,
         ),
         infer=rules.pointwise_float,
     ),
@@ -100,8 +106,10 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     ),
     "not": GraphOperator(1, 1, rules.pointwise_bool),
     "cast": GraphOperator(1, 1, rules.cast, {"dtype": _a(read_dtype)}),
-    **_binary("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", infer=rules.pointwise),
-    **_binary("div", "pow", infer=rules.pointwise_float),
+    **_binary(
+        "add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", "fmod", infer=rules.pointwise
+    ),
+    **_binary("div", "pow", "atan2", "copysign", "hypot", infer=rules.pointwise_float),
     **{
         name: GraphOperator(2, 2, rules.comparison, {"dtype": _a(read_dtype, None)})
         for name in ("less", "less_equal", "equal", "not_equal")
@@ -119,8 +127,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     },
     **{
         name: GraphOperator(1, 1, rules.along_axis, _AXIS)
-        for name in ("softmax", "log_softmax", "cumsum", "cumprod", "cummax", "cummin")
+        for name in ("log_softmax", "cumsum", "cumprod", "cummax", "cummin")
     },
+    "softmax": GraphOperator(
+        1, 1, rules.along_axis, {**_AXIS, "masked_rows": _a(one_of("nan", "zero"), "nan")}
+    ),
     "layernorm": GraphOperator(1, 3, rules.norm, {**_EPS, "num_axes": _a(read_integer, 1)}),
     "rmsnorm": GraphOperator(1, 2, rules.norm, {**_EPS, "num_axes": _a(read_integer, 1)}),
     "matmul": GraphOperator(2, 2, rules.matmul),
@@ -129,7 +140,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         3,
         4,
         rules.attention,
-        {"scale": _a(read_number), "causal": _a(one_of("none", "first", "last"), "none")},
+        {
+            "scale": _a(read_number),
+            "causal": _a(one_of("none", "first", "last"), "none"),
+            "masked_rows": _a(one_of("zero", "nan"), "zero"),
+        },
     ),
     "conv": GraphOperator(2, 3, rules.convolution, {**_WINDOWS, "groups": _a(read_integer, 1)}),
     "max_pool": GraphOperator(
@@ -165,11 +180,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         *(1, 1, rules.rotation), {"by": _a(read_integer), "negate": _a(read_flag, False)}
     ),
     "flip": GraphOperator(1, 1, rules.flip, {"axes": _a(read_integers)}),
-    "take": GraphOperator(2, 2, positions.take, _AXIS),
-    "take_along": GraphOperator(2, 2, positions.take_along, _AXIS),
-    "take_points": GraphOperator(2, MANY, positions.take_points),
-    "scatter_along": GraphOperator(3, 3, positions.scatter_along, {**_AXIS, **_BY}),
-    "scatter_points": GraphOperator(3, MANY, positions.scatter_points, _BY),
+    "take": GraphOperator(2, 2, positions.take, {**_AXIS, **_WRAPS}),
+    "take_along": GraphOperator(2, 2, positions.take_along, {**_AXIS, **_WRAPS}),
+    "take_points": GraphOperator(2, MANY, positions.take_points, _WRAPS),
+    "scatter_along": GraphOperator(3, 3, positions.scatter_along, {**_AXIS, **_BY, **_WRAPS}),
+    "scatter_points": GraphOperator(3, MANY, positions.scatter_points, {**_BY, **_WRAPS}),
     "full": GraphOperator(
         0, 0, rules.full, {"shape": _a(read_shape), "value": _a(read_number), "dtype": _a(read_dtype)}
     ),

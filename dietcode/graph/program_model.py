@@ -11,7 +11,8 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
 from dietcode.graph.fields import read_list, read_mapping, read_name, read_text, read_whole
 from dietcode.graph.graph import Graph
-from dietcode.graph.reading import MAX_EXTENT, MAX_NODES, read_graph
+from dietcode.graph.limits import MAX_EXTENT
+from dietcode.graph.reading import MAX_NODES, read_graph
 from dietcode.graph.samples import read_histogram
 from dietcode.graph.tensor_type import FLOATS, TensorType
 from dietcode.workload.text import clip, one_line

@@ -11,6 +11,7 @@ from dietcode.graph.attributes import read_dtype, read_number
 from dietcode.graph.extent import Extent
 from dietcode.graph.extent_texts import extent_of_text, texts_of_one_graph
 from dietcode.graph.graph import FORMAT, Graph, Value
+from dietcode.graph.limits import MAX_EXTENT, check_size
 from dietcode.graph.signature import check_halves, input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
 from dietcode.workload.text import clip, field_path, one_line
@@ -20,12 +21,10 @@ MAX_INPUTS = 64
 MAX_OUTPUTS = 256
 MAX_WEIGHTS = 4096
 MAX_NODES = 20_000
-MAX_EXTENT = 2**31 - 1
 MAX_GRAPHS = 256
 MAX_DEPTH = 8
 _MAX_OPERANDS = 4096
 _MAX_NAME = 200
-_MAX_ELEMENTS = 2**40
 _DIMENSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = ("min", "max")
 _FIELDS = ("format", "name", "dimensions", "sizes", "inputs", "weights", "nodes", "outputs", "signature")
@@ -203,17 +202,13 @@ def _type(graph: Graph, given: Any, path: tuple[object, ...]) -> TensorType:
     return read
 
 
-def _check_type(graph: Graph, type_: TensorType, path: tuple[object, ...]) -> None:
-    """Refuse dimensions that are not declared, negative extents, and tensors that no machine holds."""
+def _check_type(graph: Graph, type_: TensorType, path: tuple[object, ...], is_made: bool = False) -> None:
+    """Refuse dimensions that are not declared, and sizes that `check_size` refuses."""
     for extent in type_.shape:
         unknown = extent.variables - set(graph.ranges)
         if unknown:
             raise _refusal(path, f"{type_}: {clip(min(unknown))} is no dimension")
-        low, high = _checked(path, extent.bounds, graph.ranges)
-        if high < 0 or high > MAX_EXTENT:
-            raise _refusal(path, f"{type_}: extent {extent} is {low} to {high}; allowed: 0 to {MAX_EXTENT}")
-    if _checked(path, type_.num_elements.bounds, graph.ranges)[1] > _MAX_ELEMENTS:
-        raise _refusal(path, f"{type_}: more than 2**40 elements")
+    _checked(path, check_size, type_, graph.ranges, is_made)
 
 
 def _operand(graph: Graph, given: Any, path: tuple[object, ...]) -> Value:
@@ -256,7 +251,7 @@ def _add_node(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budge
     if list(node.results) != results:
         raise _refusal((*path, "results"), f"given {clip(results)}; allowed: {', '.join(node.results)}")
     for type_ in types:
-        _check_type(graph, type_, path)
+        _check_type(graph, type_, path, is_made=not node.tensors)
     if "size" in node.attributes:
         budget.known |= node.attributes["size"].variables
     extents = [extent for type_ in types for extent in type_.shape]

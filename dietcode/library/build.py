@@ -66,7 +66,7 @@ def _compile(
 
 def library_files(parts: Parts) -> dict[str, bytes]:
     """Return all files of the folder by relative path; the same parts give the same bytes."""
-    requires = {"cpu_features": list(parts.target.features)}
+    requires = {"cpu_features": list(parts.target.needed_features)}
     return folder_files(parts, compile_code(parts), parts.report, requires, own_fields(parts))
 
 

@@ -91,7 +91,7 @@ def manifest_of(
     spec, problem, target = parts.task.spec, parts.task.problem, parts.target.to_json()
     # As callers see the tensors: the problem may have split an axis in several indices.
     seen = spec.operand_indices | spec.epilogue_tensors
-    inputs = {name: seen[name] for name in problem.inputs}
+    inputs = {name: seen[name] for name in problem.arguments}
     outputs = [
         {"name": name, "dims": dims, "dtype": problem.dtype(name)}
         | ({"into": problem.into[name][0]} if name in problem.into else {})
@@ -107,7 +107,7 @@ def manifest_of(
         "target": target,
         "requires": {"system": platform.system(), "machine": platform.machine(), **requires},
         "versions": VERSIONS,
-        "argument_order": list(problem.inputs),
+        "argument_order": list(problem.arguments),
         "inputs": {name: {"dims": dims, "dtype": problem.dtype(name)} for name, dims in inputs.items()},
         "output": outputs[0],
         **({"outputs": outputs} if len(outputs) > 1 else {}),

@@ -8,6 +8,7 @@ an FMA whatever the core has.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,12 @@ def reference_problem() -> Problem:
     )
 
 
-def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float | None = None) -> dict[str, Any]:
+def calibrate(
+    measurer: Measurer,
+    kernel: ReferenceKernel,
+    least_secs: float | None = None,
+    most_secs: float = math.inf,
+) -> dict[str, Any]:
     """Build the reference kernel, set it beside every later measurement, and fit κ.
 
     On a machine that flickers medians count, as they do of what is measured later.
@@ -117,6 +123,8 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float | N
     least_secs : float, optional
         How long the sweep and the steps of FMAs are read at least, each, and the fastest counts whatever the
         machine does: for what is compared with fastest readings.
+    most_secs : float
+        How long either is read at most beyond seven readings, where no `least_secs` are given.
 
     Returns
     -------
@@ -149,13 +157,14 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float | N
         return timed(path, [kernel.many]) + timed(chain, [kernel.chain])
 
     if measurer.flickers and least_secs is None:
-        *secs, measurer.base_secs = _median(sweep)
-        many, chained = _median(fmas)
+        *secs, measurer.base_secs = _median(sweep, most_secs)
+        many, chained = _median(fmas, most_secs)
     else:
+        limits = least_secs or 0.0, max(least_secs or 0.0, min(most_secs, _MOST_SECS))
         *secs, fastest = _fastest(
-            sweep, least_secs or 0.0, lambda secs: is_plausible(kappa_of(secs), kernel.num_cores)
+            sweep, *limits, is_right=lambda secs: is_plausible(kappa_of(secs), kernel.num_cores)
         )
-        many, chained = _fastest(fmas, least_secs or 0.0)
+        many, chained = _fastest(fmas, *limits)
         usual = measurer.usual_reference_secs  # of readings before the sweep: they may be of a slow moment
         measurer.base_secs = usual if usual <= _BUSY * fastest else fastest
     flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
@@ -169,19 +178,26 @@ def calibrate(measurer: Measurer, kernel: ReferenceKernel, least_secs: float | N
     }
 
 
-def _median(read: Callable[[], list[float]]) -> list[float]:
-    """Return the median of many readings of each value."""
-    return [float(secs) for secs in np.median([read() for _ in range(_FLICKERING_SWEEPS)], axis=0)]
+def _median(read: Callable[[], list[float]], most_secs: float = math.inf) -> list[float]:
+    """Return the median of many readings of each value; of seven at least, however long they take."""
+    readings: list[list[float]] = []
+    begun = time.monotonic()
+    while len(readings) < _FLICKERING_SWEEPS:
+        if len(readings) >= _NUM_SWEEPS and time.monotonic() - begun > most_secs:
+            break
+        readings.append(read())
+    return [float(secs) for secs in np.median(readings, axis=0)]
 
 
 def _fastest(
     read: Callable[[], list[float]],
     least_secs: float,
+    most_secs: float = _MOST_SECS,
     is_right: Callable[[Sequence[float]], bool] = lambda _: True,
 ) -> list[float]:
     """Return the fastest of seven readings of each value: disturbances only ever add time.
 
-    Further sevens follow until it has read for `least_secs`, and for some seconds while they cannot be right.
+    Further sevens follow for `least_secs`, and up to `most_secs` while they cannot be right.
     """
     readings: list[list[float]] = []
     begun = time.monotonic()
@@ -189,7 +205,7 @@ def _fastest(
         readings += [read() for _ in range(_NUM_SWEEPS)]
         found = [float(secs) for secs in np.min(readings, axis=0)]
         done, lasted = is_right(found), time.monotonic() - begun
-        if lasted >= least_secs and (done or lasted > _MOST_SECS):
+        if lasted >= least_secs and (done or lasted > most_secs):
             return found
         time.sleep(0.0 if done else _REST_SECS)
 

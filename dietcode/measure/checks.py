@@ -23,6 +23,7 @@ MAX_EXTENT = 1 << 40
 STOPS = ("converged", "stalled", "exhausted", "trials", "seconds")  # as in `dietcode.tuner.decisions`
 ReadsTile = Callable[[Mapping[str, Any]], Any]
 
+_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _JOB = re.compile(r"[0-9a-f]{16}")
 
 
@@ -80,10 +81,25 @@ def check_measurement(
     whole(body["num_readings"], "num_readings")
     if body["error"] is not None and not isinstance(body["error"], str):
         raise TypeError(f"error {clip(body['error'])}; allowed: a text or null")
+    for key in ("code", "generator"):
+        if body.get(key) is not None:
+            _check_digest(body[key], key)
     if not isinstance(body.get("pruned", False), bool):
         raise TypeError(f"pruned {clip(body['pruned'])}; allowed: true or false")
     if (body["error"] is None) != bool(points):
         raise ValueError(f"error {clip(body['error'])} with {len(points)} points; allowed: one of them")
+
+
+def check_generator(body: Mapping[str, Any]) -> None:
+    """Refuse anything but a generator's digest, and names of micro-kernels that it writes differently."""
+    _check_digest(body["digest"], "digest")
+    for name in array(body["stale"], "stale"):
+        line(name, "stale")
+
+
+def _check_digest(value: Any, what: str) -> None:
+    if not (isinstance(value, str) and _DIGEST.fullmatch(value)):
+        raise ValueError(f"{what} {clip(value)}; allowed: 16 to 64 hexadecimal digits")
 
 
 def check_indices(points: Sequence[Mapping[str, int]], indices: frozenset[str]) -> None:

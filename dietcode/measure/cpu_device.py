@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from dietcode.errors import TargetError
 from dietcode.measure.cpu_worker import CpuWorker
@@ -15,7 +15,7 @@ from dietcode.workload.target_spec import TargetSpec
 _SLOT = "measure"  # the lock that keeps two runs from measuring on this machine's CPU
 
 
-def cpu_device(target: CpuTarget, host: Host, slot: str, explain: Callable[[str], str]) -> Device:
+def cpu_device(spec: TargetSpec, host: Host, slot: str, explain: Callable[[str], str]) -> Device:
     """Return a machine's CPU as a device for a target.
 
     Parameters
@@ -24,10 +24,16 @@ def cpu_device(target: CpuTarget, host: Host, slot: str, explain: Callable[[str]
         As `Device` has it.
     explain : callable
         Makes the refusal of what the machine lacks for the target.
+
+    Raises
+    ------
+    TargetError
+        The target is unknown.
     """
+    target = resolve_target(spec, host)
     lacks = host.refusal(target)
     refusal = None if lacks is None else explain(lacks)
-    record = device_record(target, host.name)
+    record = device_record(target, host, spec)
     return Device(target, record, CpuWorker(target.num_cores), refusal, host, slot)
 
 
@@ -54,14 +60,13 @@ class CpuDevices:
     def all_of(self, found: Sequence[tuple[str, Host]]) -> list[Device]:
         """As `DeviceKind` has it: each machine with all its cores."""
         spec = TargetSpec(kind="llvm")
-        return [cpu_device(resolve_target(spec, host), host, slot or _SLOT, str) for slot, host in found]
+        return [cpu_device(spec, host, slot or _SLOT, str) for slot, host in found]
 
     def own(self, spec: TargetSpec) -> Device:
         """As `DeviceKind` has it."""
-        host = Host.here()
         return cpu_device(
-            resolve_target(spec, host),
-            host,
+            spec,
+            Host.here(),
             _SLOT,
             lambda lacks: (
                 f"this machine {lacks}, so nothing can be measured for it here; "
@@ -73,12 +78,12 @@ class CpuDevices:
         """As `DeviceKind` has it: the machine that differs least from the target."""
 
         def of(slot: str, host: Host) -> tuple[tuple[bool, ...], Device]:
-            target = resolve_target(spec, host)
             refusal = f"no machine of {cluster} can measure for it: {host.name} "
-            device = cpu_device(target, host, slot, refusal.__add__)
+            device = cpu_device(spec, host, slot, refusal.__add__)
+            target = cast(CpuTarget, device.target)
             return (
                 device.refusal is not None,
-                host.mcpu != target.mcpu,
+                host.features != target.features,
                 host.num_cores != target.num_cores,
             ), device
 

@@ -32,6 +32,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
+from dietcode.workload.identity import source_digest
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
@@ -104,7 +105,8 @@ class CpuWorker:
         from tvm.support.cc import create_shared
 
         from dietcode.search_space.cpu.compiling import compile_module
-        from dietcode.search_space.cpu.host import build_module
+        from dietcode.search_space.cpu.host import build_module, function_name
+        from dietcode.search_space.tir import script_of
 
         sizes: list[int] = []
 
@@ -115,7 +117,9 @@ class CpuWorker:
         started, given = time.perf_counter(), request.recipe
         module = build_module(given.problem, given.micro_kernels, given.tree, given.variables, given.limits)
         compile_module(module, given.target).export_library(request.path, fcompile=link)
-        return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
+        secs = time.perf_counter() - started
+        code = source_digest(script_of(module[function_name(0, given.micro_kernels[0])]))
+        return BuildResult(request.path, sum(sizes), secs, code=code)
 
     def time(self, request: TimeRequest) -> TimeResult:
         """Time ``run`` of a library at each point, then unload it, unless the request keeps it."""
@@ -159,7 +163,7 @@ class CpuSeedSearch:
 def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
     """Return the arguments of ``run`` with their shapes, in order; constants are packed."""
     found = []
-    for name in (*problem.inputs, *problem.outputs):
+    for name in (*problem.arguments, *problem.outputs):
         shape = [int(extent) for extent in problem.shape(name, extents)]
         if name in problem.packed:
             layout = problem.packed[name]
@@ -280,7 +284,7 @@ def _error_at(
     for name, layout in problem.packed.items():
         arguments[name] = np.full(shapes[name], _POISON)
         call(layout.function, inputs[name], arguments[name])
-    call("run", *(arguments[n] for n in problem.inputs), *outputs, *values)
+    call("run", *(arguments[n] for n in problem.arguments), *outputs, *values)
     error = right.error_of_all(outputs)
     if not error <= SAFE_ERROR + max(UNIT_ROUNDOFF[problem.dtype(name)] for name in problem.outputs):
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")

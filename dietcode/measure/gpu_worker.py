@@ -38,6 +38,7 @@ from dietcode.search_space.forms import FORMS
 from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
+from dietcode.workload.identity import source_digest
 
 _SESSIONS: list[GpuSession] = []
 
@@ -127,7 +128,8 @@ class GpuWorker:
         started, recipe = time.perf_counter(), request.recipe
         tiles = [recipe.micro_kernel]
         try:
-            cubin = compile_cubin(cuda_text(recipe.problem, tiles, recipe.target), recipe.target)
+            text = cuda_text(recipe.problem, tiles, recipe.target)
+            cubin = compile_cubin(text, recipe.target)
             kernels = facts_of(cubin, recipe.problem, tiles, recipe.micro_kernel.name, recipe.target)
         except (CandidateError, TuningError) as error:
             return BuildResult.failed(str(error))
@@ -136,8 +138,8 @@ class GpuWorker:
             return BuildResult.failed(f"spills {spilled} bytes a thread")
         Path(request.path).write_bytes(cubin)
         code_bytes = sum(facts.code_bytes for facts in kernels.values())
-        secs = time.perf_counter() - started
-        return BuildResult(request.path, code_bytes, secs, facts={"kernels": kernels})
+        secs, code = time.perf_counter() - started, source_digest(text)
+        return BuildResult(request.path, code_bytes, secs, facts={"kernels": kernels}, code=code)
 
     def time(self, request: TimeRequest) -> TimeResult:
         """Time a `LaunchedKernel`; its tensors stay in the GPU's memory where the request keeps them."""
@@ -194,8 +196,8 @@ class GpuWorker:
                 session.driver.upload(addresses[name], array)
             located = addresses | {name: addresses[table] for name, (table, _) in problem.into.items()}
             tensors = [
-                tensor_at(located[name], array.shape, problem.dtype(name), self.index)
-                for name, array in (*inputs.items(), *outputs.items())
+                tensor_at(located[name], (inputs | outputs)[name].shape, problem.dtype(name), self.index)
+                for name in (*problem.arguments, *problem.outputs)
             ]
             library["run"](*tensors, workspace, *values)
             session.driver.synchronize()

@@ -10,7 +10,7 @@ import contextlib
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +45,10 @@ class Measurement:
         Whether only its first wave was timed, since it could not win anywhere.
     facts : KernelFacts or None
         Facts from a GPU's compiler; None on a CPU, and where the micro-kernel was not compiled.
+    code : str or None
+        Digest of its generated source; None where it was not built, and in records of earlier versions.
+    generator : str or None
+        Digest of the generator that is known to write this source, or to fail as this one did.
     """
 
     micro_kernel: AnyMicroKernel
@@ -59,6 +63,8 @@ class Measurement:
     error: str | None = None
     pruned: bool = False
     facts: KernelFacts | None = None
+    code: str | None = None
+    generator: str | None = None
 
     @property
     def usable(self) -> bool:
@@ -82,7 +88,13 @@ class Measurement:
             "error": self.error,
         }
         line |= {"pruned": True} if self.pruned else {}
+        line |= self.origin()
         return line | ({} if self.facts is None else {"facts": self.facts.to_json()})
+
+    def origin(self) -> dict[str, str]:
+        """Return what is known of the code that was measured."""
+        known = {"code": self.code, "generator": self.generator}
+        return {name: digest for name, digest in known.items() if digest is not None}
 
     @classmethod
     def from_json(
@@ -117,6 +129,8 @@ class Measurement:
             error=data["error"],
             pruned=data.get("pruned", False),
             facts=data.get("facts"),
+            code=data.get("code"),
+            generator=data.get("generator"),
         )
 
 
@@ -197,10 +211,29 @@ class Records:
         elif kind == "round":
             checks.check_round(body, self.format.micro_kernel)
             self.rounds.append(body)
+        elif kind == "generator":
+            checks.check_generator(body)
+            self._note_generator(body["digest"], set(body["stale"]))
         elif kind == "micro_kernel":
             indices = None if self.problem is None else frozenset(self.problem["extents"])
             measurement = Measurement.from_json(body, self.format, indices)
             self.measurements[measurement.micro_kernel] = measurement
+
+    def new_in(self, given: Records) -> dict[AnyMicroKernel, Measurement]:
+        """Return what others measured of micro-kernels that are unknown here, or are now other code."""
+
+        def is_new(measured: Measurement) -> bool:
+            known = self.measurements.get(measured.micro_kernel)
+            return known is None or measured.code not in {None, known.code}
+
+        return {kernel: m for kernel, m in given.measurements.items() if is_new(m)}
+
+    def _note_generator(self, digest: str, stale: set[str]) -> None:
+        """Forget what another generator measured of micro-kernels that this one writes differently."""
+        known = [m for m in self.measurements.values() if m.micro_kernel.name not in stale]
+        if len(known) < len(self.measurements):
+            self.rounds = []  # there is something to measure again
+        self.measurements = {m.micro_kernel: replace(m, generator=digest) for m in known}
 
 
 class RecordsStore(Protocol):

@@ -52,6 +52,8 @@ class BuildResult:
         Facts from the compiler, by the worker's own names.
     node : str
         The machine that built it, where an engine has several.
+    code : str or None
+        Digest of the source that a micro-kernel was built from.
     """
 
     path: str | None
@@ -60,6 +62,7 @@ class BuildResult:
     error: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     node: str = ""
+    code: str | None = None
 
     @classmethod
     def failed(cls, error: str) -> BuildResult:

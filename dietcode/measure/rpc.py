@@ -33,7 +33,7 @@ from dietcode.measure.requests import (
 from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.runtime.cpu import available_cores
 from dietcode.target.base import kind_of
-from dietcode.target.cpu import Host, device_record, resolve_target
+from dietcode.target.cpu import Host, device_record, features_of, resolve_target
 from dietcode.workload.spec import TargetSpec
 from dietcode.workload.text import clip, one_line
 
@@ -135,7 +135,8 @@ class RpcDevice:
         lacks = None if host is None else host.refusal(target)
         refusal = lacks and f"the device {self.key} behind the RPC tracker {self.tracker} {lacks}"
         worker = CpuWorker(target.num_cores)
-        return Device(target, device_record(target, self._name), worker, refusal, host, self.slot)
+        record = device_record(target, host or self._unknown(), spec)
+        return Device(target, record, worker, refusal, host, self.slot)
 
     def _unknown(self) -> Host:
         return Host(self._name, os.uname().machine, "", (), 1, 0, 0)
@@ -163,7 +164,7 @@ class RpcDevice:
         return self._host_of(facts)
 
     def _host_of(self, facts: dict[str, Any]) -> Host:
-        """Return the machine: its caches are a target's defaults, its features those of the processor."""
+        """Return the machine: its caches are a target's defaults."""
         machine, own = facts["triple"].partition("-")[0], os.uname().machine
         if machine != own:
             raise TuningError(
@@ -182,7 +183,7 @@ class RpcDevice:
             self._name,
             machine,
             plain.mcpu,
-            plain.features,
+            features_of(plain.mcpu, facts.get("features", {})),
             plain.num_cores,
             plain.l1_bytes,
             plain.l2_bytes,
@@ -268,7 +269,7 @@ class RpcChildren:
             "priority": self._priority,
             "session_secs": engine.session_secs,
             "num_threads": int(self._device.worker.environment["TVM_NUM_THREADS"]),
-            "mcpu": None if engine.host is None else engine.host.mcpu,
+            "features": None if engine.host is None else list(engine.host.features),
         }
         seen = time.monotonic()
         said = False

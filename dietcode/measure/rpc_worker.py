@@ -6,6 +6,7 @@ Libraries are uploaded, run and timed on the device; they are checked here, on n
 from __future__ import annotations
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dietcode.measure.requests import CheckRequest, CheckResult, TimeRequest, Ti
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
 _BATCH_MSECS = 1  # the shortest that TVM takes
 _PROCESSOR, _TRIPLE = "target.llvm_get_system_cpu", "target.llvm_get_system_triple"
+_FEATURES = "tvm.codegen.llvm.GetHostCPUFeatures"
 
 
 class RpcSession:
@@ -74,14 +76,13 @@ def open_session(request: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The thread pool of the device cannot have so many threads, or it is not the same device as before.
+        The thread pool of the device cannot have so many threads, or its CPU has other features than before.
     """
     _SESSIONS.clear()
     gc.collect()  # a session ends with the last thing on the device
     remote = _take(request)
-    expected = request["mcpu"]
-    if expected is not None and (mcpu := str(remote.get_function(_PROCESSOR)())) != expected:
-        raise ValueError(f"it is {mcpu} now, and was {expected}; start the worker anew, which asks it again")
+    if request["features"] is not None and (change := _change(_described(remote), request["features"])):
+        raise ValueError(f"its CPU {change}, unlike before; start the worker anew, which asks it again")
     wanted = request["num_threads"]
     remote.get_function("runtime.config_threadpool")(_BIG_CORES, wanted)
     found = int(remote.get_function("runtime.NumThreads")())
@@ -94,7 +95,7 @@ def open_session(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_device(request: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the device and return its ``mcpu``, ``triple`` and ``num_threads``.
+    """Wait for the device and return its ``mcpu``, ``features``, ``triple`` and ``num_threads``.
 
     The session ends with this process.
 
@@ -103,17 +104,37 @@ def describe_device(request: dict[str, Any]) -> dict[str, Any]:
     ValueError
         It has TVM's runtime without LLVM, which cannot name its processor.
     """
-    remote = _take(request)
+    return _described(_take(request))
+
+
+def _described(remote: Any) -> dict[str, Any]:
     try:
-        asked = [remote.get_function(name) for name in (_PROCESSOR, _TRIPLE)]
+        processor, triple, features = (remote.get_function(name) for name in (_PROCESSOR, _TRIPLE, _FEATURES))
     except AttributeError as error:
         raise ValueError("it has TVM without LLVM, which does not know its processor") from error
-    mcpu, triple = (str(function()) for function in asked)
+    graph = json.loads(str(remote.get_function("ffi.ToJSONGraphString")(features(), None)))
     return {
-        "mcpu": mcpu,
-        "triple": triple,
+        "mcpu": str(processor()),
+        "features": _flags_of(graph["nodes"], graph["root_index"]),
+        "triple": str(triple()),
         "num_threads": int(remote.get_function("runtime.NumThreads")()),
     }
+
+
+def _flags_of(nodes: list[dict[str, Any]], root: int) -> dict[str, bool]:
+    """Return a map from texts to numbers that tvm-ffi wrote as JSON, keys and values by turns."""
+    items = [nodes[index] for index in nodes[root]["data"]]
+    flags = zip(items[::2], items[1::2], strict=True)
+    return {key["data"]: bool(nodes[flag["data"]["value"]]["data"]) for key, flag in flags}
+
+
+def _change(described: dict[str, Any], features: list[str]) -> str:
+    """Return what a CPU has beyond some features, or lacks of them; nothing where it has just these."""
+    from dietcode.target.cpu import features_of
+
+    found = set(features_of(described["mcpu"], described["features"]))
+    new, gone = sorted(found.difference(features)), sorted(set(features).difference(found))
+    return " and ".join(f"{verb} {', '.join(some)}" for verb, some in (("has", new), ("lacks", gone)) if some)
 
 
 def _take(request: dict[str, Any]) -> Any:

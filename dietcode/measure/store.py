@@ -27,8 +27,32 @@ MAX_MEASUREMENTS = 2_500  # of other workloads, to learn from
 
 def records_path(folder: Path, workload: str, device_id: str) -> Path:
     """File of a workload's records on a device, under the cache folder."""
-    name = hashlib.sha256(workload.encode()).hexdigest()[:24]
-    return folder / "records" / device_id / f"{name}.jsonl"
+    return folder / "records" / device_id / _file_name(workload)
+
+
+def _file_name(workload: str) -> str:
+    return f"{hashlib.sha256(workload.encode()).hexdigest()[:24]}.jsonl"
+
+
+def device_folder(device: Mapping[str, Any]) -> Path:
+    """Return the folder of a device's records, with those that an earlier version kept under another id."""
+    root = cache_dir() / "records"
+    own, former = root / str(device["id"]), root / str(device.get("formerly"))
+    if not former.is_dir():
+        return own
+    make_parent(own / "formerly.lock")
+    with FileLock(own / "formerly.lock"):
+        for path in sorted(former.glob("*")):
+            with contextlib.suppress(RecordsError, OSError):  # what is damaged stays where it is
+                if path.suffix == ".jsonl":
+                    import_file(path, device)
+                if path.is_file():
+                    path.unlink()
+                elif not (own / path.name).exists():
+                    path.rename(own / path.name)  # MetaSchedule's
+        with contextlib.suppress(OSError):
+            former.rmdir()
+    return own
 
 
 class RecordsFile:
@@ -90,27 +114,26 @@ class FileKeeper:
         RecordsError
             What is there cannot be read, or nothing can be written there.
         """
-        path = records_path(cache_dir(), workload, str(device["id"]))
-        return RecordsFile(path, Records(workload, dict(device)))
+        return RecordsFile(device_folder(device) / _file_name(workload), Records(workload, dict(device)))
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
         """What is known of other workloads on a device, the oldest first; damaged files left out.
 
         The files that grew last are read, until they hold `MAX_MEASUREMENTS` together.
         """
-        own = records_path(cache_dir(), workload, str(device["id"]))
+        folder, own = device_folder(device), _file_name(workload)
         found: list[Records] = []
-        for path in _newest_first(own.parent):
+        for path in _newest_first(folder):
             if sum(len(known.measurements) for known in found) >= MAX_MEASUREMENTS:
                 break
             with contextlib.suppress(RecordsError):
-                if path != own:
+                if path.name != own:
                     found.append(read_records(path))
         return found[::-1]
 
     def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
         """Where MetaSchedule keeps its database of them."""
-        return records_path(cache_dir(), workload, str(device["id"])).with_suffix(".metaschedule")
+        return (device_folder(device) / _file_name(workload)).with_suffix(".metaschedule")
 
 
 def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records:
@@ -153,13 +176,13 @@ def _default_device(spec: Spec, workload: str) -> str:
     """Return the id of this machine's device for a spec, or of the only one whose records are here."""
     kind = device_kind_of(spec.target)
     try:
-        return str(kind.own(spec.target).record["id"])
+        return device_folder(kind.own(spec.target).record).name
     except TargetError:
         if not KINDS[kind.kind].names_architecture:
             raise
     target = kind.target(spec.target).to_json()
     known = {}
-    for path in (cache_dir() / "records").glob(f"*/{records_path(cache_dir(), workload, '').name}"):
+    for path in (cache_dir() / "records").glob(f"*/{_file_name(workload)}"):
         with contextlib.suppress(RecordsError):
             device = read_records(path).device
             if KINDS[kind.kind].fits(device["target"], target):
@@ -179,8 +202,13 @@ def is_measured(device_id: str) -> bool:
     return False
 
 
-def import_file(file: Path) -> tuple[Records, int]:
+def import_file(file: Path, device: Mapping[str, Any] | None = None) -> tuple[Records, int]:
     """Add a file's measurements to what is known of their workload and device; what is known stays.
+
+    Parameters
+    ----------
+    device : mapping, optional
+        That of the header by default.
 
     Returns
     -------
@@ -193,6 +221,7 @@ def import_file(file: Path) -> tuple[Records, int]:
         It is no records file, or that of another device of the same id.
     """
     given = read_records(file)
+    given.device = given.device if device is None else dict(device)
     device_id = str(given.device.get("id", ""))
     if not device_id.isalnum():
         raise RecordsError(f"{file}: its header names no device")
@@ -211,7 +240,7 @@ def import_file(file: Path) -> tuple[Records, int]:
 
 def _add(known: Records, given: Records) -> int:
     """Take in what is new; how many micro-kernels that are."""
-    new = {kernel: m for kernel, m in given.measurements.items() if kernel not in known.measurements}
+    new = known.new_in(given)
     known.measurements.update(new)
     for name in ("calibration", "seed", "problem", "rounds"):
         setattr(known, name, getattr(known, name) or getattr(given, name))

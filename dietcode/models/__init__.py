@@ -7,6 +7,7 @@
 the ``*_calls`` (a block as a `KernelCall`), ``lowering`` (the graph as steps; ``nested`` its sub-graphs,
 ``lifetimes`` when values are in use), ``memory`` (storages shared over symbolic sizes), ``planning`` (parts
 to tune, as plain data), ``budgets`` (seconds shared out among them), ``bundling`` (what is written of a
-bundle), ``schedule_rows`` (a recursion's schedules in words), ``compiling`` (both, and the tuning between).
+bundle), ``bundle_files`` (which is loaded once), ``schedule_rows`` (a recursion's schedules in words),
+``compiling`` (all of it, and the tuning between).
 What runs a bundle is `dietcode.runtime.models`.
 """

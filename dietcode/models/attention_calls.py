@@ -98,8 +98,8 @@ def attention_call(graph: Graph, node: Node, nodes: Sequence[Node]) -> KernelCal
     scores = builder.text([*batch, "q", "s"])
     softmax: dict[str, Any] = {"softmax": ["S", *(["M"] if "M" in tensors else [])], "axis": "s"}
     softmax["scale"] = node.attributes["scale"]
-    if causal != "none":
-        softmax["causal"] = "q"
+    softmax |= {"causal": "q"} if causal != "none" else {}
+    softmax |= {"masked_rows": "nan"} if node.attributes["masked_rows"] == "nan" else {}
     result = [*batch, "q", width]
     if len(nodes) > 1:
         result = [result[axis] for axis in nodes[1].attributes["axes"]]

@@ -27,7 +27,7 @@ _DEPTH_LETTERS = "kcdeijlopqrs"
 _TABLE_LETTERS = "TUVWRS"  # beside products, whose depths have other letters
 _GATE_LETTERS = "gxyzf"
 _MAX_NUMBER = 1e30
-_ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate")
+_ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate", "masked_rows")
 
 
 class _NotABlockError(Exception):
@@ -141,6 +141,7 @@ class _Block:
         self._dims = dict(self._axes.extents())
         self._names: dict[str, str] = {}
         self._body: dict[str, Any] = {}
+        self._wrapping, self._refusing = set[str](), set[str]()  # tensors of positions
 
     def _shape(self, name: str) -> tuple[Extent, ...]:
         return self._graph.types[name].shape
@@ -253,7 +254,9 @@ class _Block:
         dims = {letter: extent for letter, extent in self._dims.items() if letter in used}
         block = {"version": 1, "graph": self._body, "outputs": outputs}
         results = [Argument(name, self._output_shape(name)) for name in self._outputs]
-        return KernelCall({"block": block}, self._tensors, dims, self._arguments, results, self._num_flops())
+        wrapping = self._wrapping - self._refusing
+        flops = self._num_flops()
+        return KernelCall({"block": block}, self._tensors, dims, self._arguments, results, flops, wrapping)
 
     def _output_shape(self, name: str) -> tuple[Extent, ...]:
         present = self._presence_of(name)[self._columns[0]] and not self._lacks_columns(name)
@@ -298,7 +301,9 @@ class _Block:
         dims = "".join(self._letters(self._presence_of_rows(positions)))
         extent = extents[0]
         row = self._letter_of(extent, _TABLE_LETTERS) if self._products else self._dims_of_depth(extent)
-        return {"gather": [self._tensor(table, row + columns), self._tensor(positions, dims, "int32")]}
+        name = self._tensor(positions, dims, "int32")
+        (self._wrapping if node.attributes["wraps"] else self._refusing).add(name)
+        return {"gather": [self._tensor(table, row + columns), name]}
 
     def _gate(self, node: Node) -> dict[str, Any]:
         """Return a slice as one position of an index of its own."""
@@ -329,7 +334,7 @@ class _Block:
         given = {key: value for key, value in node.attributes.items() if key in _ATTRIBUTES}
         if node.operator in ALONG_ROW | MOVING:
             given["axis"] = "n"
-        return {key: value for key, value in given.items() if value is not None}
+        return {key: value for key, value in given.items() if value not in (None, "zero")}
 
     def _operand(self, operand: Value, node: Node) -> Any:
         if operand is None or isinstance(operand, bool):

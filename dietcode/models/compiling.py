@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,21 +28,16 @@ from dietcode.models.budgets import (
     search_of,
     shared_budgets,
 )
+from dietcode.models.bundle_files import Weights, check_loads, write_bundle
 from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
 from dietcode.models.planning import ModelPlan, PlannedPart, plan_graph
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     CODE,
-    FILES,
-    LIBRARIES,
-    MANIFEST,
-    WEIGHTS,
     check_writable,
     file_facts,
     pretty_json,
     read_manifest,
-    sha256_file,
-    staged_folder,
     write_folder,
 )
 from dietcode.tuner.events import Event, OnEvent, silent
@@ -51,8 +45,6 @@ from dietcode.tuner.result import TuneResult
 from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library
 from dietcode.workload.spec import Spec
-
-Weights = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True)
@@ -198,17 +190,25 @@ def compile_plan(
             for own, path in zip(plans, tried, strict=True):
                 _write_plan(own, weights, path, tuned)
             plan = choice.by_bundles(plans, tried)
-    report = _write_plan(plan, weights if keep_weights else {}, folder, tuned)
+    within, apart = (weights, {}) if keep_weights else ({}, weights)
+    report = _write_plan(plan, within, folder, tuned, lambda staged: check_loads(staged, folder, apart))
     on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
     return tuned.result(report, time.monotonic() - started)
 
 
-def _write_plan(plan: ModelPlan, weights: Weights, folder: Path, tuned: TunedParts) -> dict[str, Any]:
-    """Write the bundle of a plan, and return its report."""
+def _write_plan(
+    plan: ModelPlan,
+    weights: Weights,
+    folder: Path,
+    tuned: TunedParts,
+    check: Callable[[Path], None] = lambda staged: None,
+) -> dict[str, Any]:
+    """Write the bundle of a plan, once it passed a check, and return its report."""
     report = report_of_model(plan, tuned.code_bytes, tuned.searches)
     wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
     folders = {part.digest: tuned.folders[part.digest] for part in plan.parts}
-    write_bundle(folder, described_files(plan, report), wanted, folders, partial(bundle_manifest, plan))
+    files = described_files(plan, report)
+    write_bundle(folder, files, wanted, folders, partial(bundle_manifest, plan), check)
     return report
 
 
@@ -339,52 +339,3 @@ def _tuned(spec: Spec, path: Path, options: Options, engine: Engine, on_event: O
 
 def _code_bytes(path: Path) -> int:
     return int(read_manifest(path)["files"][CODE]["bytes"])
-
-
-def write_bundle(
-    folder: Path,
-    described: Mapping[str, bytes],
-    weights: Weights,
-    built: Mapping[str, Path],
-    manifest: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],
-) -> None:
-    """Write a bundle.
-
-    Parameters
-    ----------
-    folder : Path
-    described : mapping of str to bytes
-        The files that say what it is, by name.
-    weights : mapping of str to array
-        Those that go into it.
-    built : mapping of str to Path
-        The folder of each library, by the digest of its part.
-    manifest : callable
-        ``(files, libraries) -> manifest``, see `dietcode.models.bundling.bundle_manifest`.
-    """
-    with staged_folder(folder) as staged:
-        for name, data in described.items():
-            (staged / name).write_bytes(data)
-        files = list(described)
-        if weights:
-            save_weights(weights, staged / WEIGHTS)
-            files.append(WEIGHTS)
-        libraries = {}
-        for digest, path in built.items():
-            own = staged / LIBRARIES / digest
-            own.mkdir(parents=True)
-            for name in (MANIFEST, *FILES):
-                shutil.copyfile(path / name, own / name)
-            libraries[digest] = {"manifest": sha256_file(own / MANIFEST)}
-        facts = {
-            name: {"bytes": (staged / name).stat().st_size, "sha256": sha256_file(staged / name)}
-            for name in files
-        }
-        (staged / MANIFEST).write_bytes(pretty_json(manifest(facts, libraries)))
-
-
-def save_weights(weights: Weights, path: Path) -> None:
-    """Write weights as a ``.safetensors`` file."""
-    from safetensors.numpy import save_file
-
-    save_file({name: np.asarray(one, order="C") for name, one in weights.items()}, path)

@@ -17,6 +17,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.signature import children_of, record_keys
 from dietcode.models.importing.decomposing import sizes_of_one_alike, windows_of_all_sizes
 from dietcode.models.importing.dimensions import name_dimensions, program_sizes
+from dietcode.models.importing.examples import with_own_examples
 from dietcode.models.own_thread import OthersStream, is_own_thread
 from dietcode.models.replacing import replaced
 from dietcode.models.size_branches import SizeBranch, recorded_branches, refuse_branches
@@ -40,10 +41,10 @@ def export(
     length, packed sequences stay padded, ``torch.cdist`` takes any number of rows, ``affine_grid`` any sizes,
     ``linspace`` any steps, and ``split``, ``chunk``, ``tensor_split``, ``one_hot`` and ``math.sqrt`` sizes,
     fused attention is taken apart and takes a scale that follows from sizes, sizes are instances of ``int``
-    to the module's Python, and the program remembers the names of its `Dim`s. Records among inputs and
-    outputs, as a ``ModelOutput`` or a registered dataclass, are dictionaries. The module itself, and the
-    names in its ``state_dict``, stay as they are, and so does what other threads call meanwhile; exports of
-    several threads follow each other.
+    to the module's Python, one tensor may be the example of several inputs, and the program remembers the
+    names of its `Dim`s. Records among inputs and outputs, as a ``ModelOutput`` or a registered dataclass,
+    are dictionaries. The module itself, and the names in its ``state_dict``, stay as they are, and so does
+    what other threads call meanwhile; exports of several threads follow each other.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def export(
 
     if module.training:
         raise ModelError("the model is in training mode; call model.eval() before the export")
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = with_own_examples((tuple(args), dict(kwargs or {})))
     branches: list[SizeBranch] = []
     try:
         with (
@@ -181,7 +182,7 @@ def _drops(record: logging.LogRecord) -> bool:
 
 
 def _dimension_names(
-    program: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+    program: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> dict[str, str]:
     """Return the names of `Dim`s by ``input.axis``."""
     import torch

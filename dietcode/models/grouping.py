@@ -83,13 +83,7 @@ class _Grouping:
         return self._units
 
     def _is_float32(self, node: Node) -> bool:
-        """Whether kernels may compute a node: of float32, and over nothing that may have no element."""
-        own = {name for extent in self._graph.types[node.result].shape for name in extent.variables}
-        for name in node.tensors:
-            for extent in self._graph.types[name].shape:
-                sizes = (extent.variables - own) & set(self._graph.sizes)
-                if any(self._graph.ranges[one][0] == 0 for one in sizes):
-                    return False
+        """Whether kernels may compute a node."""
         names = (node.result, *(n for n in node.tensors if node.operator != "take"))
         return all(self._graph.types[name].dtype == "float32" for name in names)
 
@@ -275,7 +269,9 @@ class _Grouping:
 
 
 def is_valid(call: KernelCall, graph: Graph) -> bool:
-    """Whether the format of specs takes a call."""
+    """Whether the format of specs takes a call, and a kernel can compute it where an axis is empty."""
+    if call.sums_nothing(graph.ranges) == "sum":
+        return False
     try:
         spec_from_data({"name": "part", **call.spec(graph.ranges)})
     except SpecError:

@@ -47,6 +47,8 @@ class KernelCall:
         In the order of the spec's outputs.
     num_flops : Extent
         Of one call, to weigh it among others.
+    wrapping : set of str
+        The tensors of positions, of which those below 0 count from the end.
     """
 
     op: dict[str, Any]
@@ -55,6 +57,7 @@ class KernelCall:
     arguments: dict[str, Argument]
     results: list[Argument]
     num_flops: Extent = field(default_factory=Extent)
+    wrapping: AbstractSet[str] = frozenset()
 
     def variables(self) -> dict[str, Extent]:
         """Return the extent of each shape variable: one for each dynamic extent, by its first index.
@@ -69,6 +72,25 @@ class KernelCall:
             index = next(iter(self.dims))
             return {f"N{index}": self.dims[index]}
         return {name: extent for extent, name in names.items()}
+
+    def sums_nothing(self, ranges: Ranges) -> str:
+        """Return whether the call sums over an axis that no result has, and that may have no element.
+
+        Returns
+        -------
+        str
+            ``"product"`` where one element of zeros gives the same, in attention too; ``"sum"``; or ``""``.
+        """
+        letters = {
+            letter
+            for letter, extent in self.dims.items()
+            if extent.bounds(ranges)[0] < 1 and any(extent not in one.shape for one in self.results)
+        }
+        nodes = [] if "block" not in self.op else self.op["block"]["graph"].values()
+        if any(node.get("axis") in letters and {"sum", "mean"} & node.keys() for node in nodes):
+            return "sum"
+        has_product = "einsum" in self.op or any("einsum" in node for node in nodes)
+        return "product" if letters and has_product else ""
 
     def spec(
         self,

@@ -158,6 +158,8 @@ class Lowering:
             "variables": {name: plain(extent) for name, extent in call.variables().items()},
             "sources": list(dict.fromkeys(node.source for node in nodes if node.source)),
         }
+        if call.sums_nothing(self._graph.ranges):
+            step["is_product"] = True
         self._steps.append(step)
         if repeated is not None:
             step["repeat"] = {
@@ -194,7 +196,8 @@ class Lowering:
             for node in call.op["block"]["graph"].values()
             if node.get("gather", (None, None))[1] == name
         }
-        return self._made("positions", [value], {"rows": rows}, TensorType("int32", self._types[value].shape))
+        attributes = {"rows": rows, "wraps": name in call.wrapping}
+        return self._made("positions", [value], attributes, TensorType("int32", self._types[value].shape))
 
     def _made(
         self,

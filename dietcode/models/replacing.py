@@ -67,7 +67,8 @@ def _taken(take_along_dim: Callable[..., Any]) -> Callable[..., Any]:
                 own[axis] = other
             else:
                 torch._check(size == other)
-        return input.expand(own).gather(dim, indices.expand(wanted))
+        # PyTorch wraps positions around, also those behind the end.
+        return input.expand(own).gather(dim, (indices % input.shape[dim]).expand(wanted))
 
     return compute
 

@@ -6,13 +6,13 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent, Ranges, simplified
 from dietcode.models.importing.conditions import SIGNS, is_more_than_one
-from dietcode.models.importing.dimensions import program_sizes, whole_bounds
+from dietcode.models.importing.dimensions import derived_bounds, derived_names, program_sizes, whole_bounds
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.models.own_thread import here
 from dietcode.models.size_parts import split
@@ -127,18 +127,25 @@ def refuse_branches(branches: Sequence[SizeBranch], program: Any, names: Mapping
     ------
     ModelError
     """
-    called: dict[str, str] = {}
+    called = derived_names(program, names)
     ranges: dict[str, tuple[int, int]] = {}
+    bounds: dict[Any, tuple[int, int | None]] = {}
+    shape_env: Any = None
     for label, size in program_sizes(program):
         for symbol in () if isinstance(size, int) else size.node.expr.free_symbols:
-            alone = size.node.expr.is_Symbol
-            name = called[symbol.name] = called.get(symbol.name, names.get(label, label) if alone else "")
-            low, high = whole_bounds(program.range_constraints.get(symbol))
+            shape_env, alone = size.node.shape_env, size.node.expr.is_Symbol
+            name = called[symbol.name] = called.get(symbol.name) or (names.get(label, label) if alone else "")
+            # What a branch narrowed h to is no range of its Dim, which that of 2*h still says.
+            derived = derived_bounds(program.range_constraints, symbol)
+            low, high = bounds[symbol] = (
+                derived[0] if derived else whole_bounds(program.range_constraints.get(symbol))
+            )
             ranges[name or symbol.name] = (low, _MOST if high is None else high)
     symbols = Symbols({symbol: name or symbol for symbol, name in called.items()}, program.range_constraints)
-    bounds = {one: whole_bounds(program.range_constraints.get(one)) for one in _sizes_of(program)}
     for branch in branches:
-        for relation, kind in _parts(branch):
+        # An axis may have got its expression, as 2*h, after the branch.
+        own = branch.relation if shape_env is None else shape_env.replace(branch.relation)
+        for relation, kind in _parts(replace(branch, relation=own)):
             said = _undecided(relation, kind, symbols, ranges, bounds)
             if said and branch.is_text:
                 size = one_line(symbols.text(relation.args[0]), 120)
@@ -167,12 +174,6 @@ def _parts(branch: SizeBranch) -> list[tuple[Any, str]]:
     if kind == "Not":
         return _parts(SizeBranch(branch.relation.args[0], not branch.taken, branch.where))
     return [(branch.relation, kind if branch.taken else _OTHERWISE.get(kind, kind))]
-
-
-def _sizes_of(program: Any) -> set[Any]:
-    """Return PyTorch's symbols of the sizes of inputs."""
-    sizes = [size for _, size in program_sizes(program) if not isinstance(size, int)]
-    return {symbol for size in sizes for symbol in size.node.expr.free_symbols}
 
 
 def _differs(relation: Any, bounds: Mapping[Any, tuple[int, int | None]]) -> bool:

@@ -19,7 +19,7 @@ _TYPED = ("<stdin>", "<string>")  # python -c, and what is piped to it; also wha
 def source_in(trace: str) -> str:
     """Return where the author of a model wrote a node, as `place` has it; '' where a trace does not say."""
     found = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    own = [(file, line) for file, line in found if not is_of_libraries(file)]
+    own = [(file, line) for file, line in found if not is_of_libraries(file) and not is_of_python(file)]
     return place(*own[-1]) if own else ""
 
 

@@ -15,6 +15,7 @@ from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Node, Value
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
 from dietcode.recursion.choosing import chosen
+from dietcode.recursion.functions import FUNCTIONS
 from dietcode.recursion.kinds import ELEMENTWISE
 
 _MOST_FACTORS = 16
@@ -175,6 +176,10 @@ def _sign(r: Rewriter, node: Node) -> str | None:
     return r.add("sub", *(r.add("less", *pair, dtype="float32") for pair in pairs))
 
 
+def _formula(r: Rewriter, node: Node) -> str | None:
+    return FUNCTIONS[node.operator](r, *node.operands) if _is_float(r, *node.operands) else None
+
+
 _MAKE_WHOLE = ("floor", "ceil", "round", "less", "less_equal")
 _KEEP_WHOLE = ("add", "sub", "mul", "neg", "abs", "max", "where", "reshape", "expand", "maximum", "minimum")
 _RULES: Mapping[str, Callable[[Rewriter, Node], str | None]] = {
@@ -187,6 +192,7 @@ _RULES: Mapping[str, Callable[[Rewriter, Node], str | None]] = {
     "cumsum": _cumsum,
     "pow": _power,
     "sign": _sign,
+    **dict.fromkeys(FUNCTIONS, _formula),
 }
 
 

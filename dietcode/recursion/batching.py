@@ -20,6 +20,7 @@ from dietcode.models.importing.refusals import listed
 from dietcode.recursion.kinds import ELEMENTWISE, REDUCTIONS
 
 ROWS = Extent.of("B")
+_NOT_BATCHED = "is not computed for the nodes of a level at once"
 _MOST_OFFSETS = 64  # of a convolution's window: each is a slice
 Shape = tuple[Extent, ...]
 
@@ -78,7 +79,7 @@ class Batching:
         else:
             rule = RULES.get(node.operator)
             if rule is None or node.graphs:
-                raise GraphError("is not computed for the nodes of a level at once")
+                raise GraphError(_NOT_BATCHED)
             first = rule(self, node, operands)
             results = (first,)
             self.batched.add(first)
@@ -226,7 +227,8 @@ def _attention(b: Batching, node: Node, operands: list[Any]) -> str:
     if mask:
         scores = _elementwise_of(b, "add", scores, mask[0])
         b.batched.add(scores)
-    return _product(b, b.rows("softmax", scores, axis=_rank(b, scores)), v)
+    masked = node.attributes["masked_rows"]
+    return _product(b, b.rows("softmax", scores, axis=_rank(b, scores), masked_rows=masked), v)
 
 
 def _concat(b: Batching, node: Node, operands: list[Any]) -> str:
@@ -317,14 +319,26 @@ def _flip(b: Batching, node: Node, operands: list[Any]) -> str:
 
 def _take(b: Batching, node: Node, operands: list[Any]) -> str:
     table, positions = operands
-    axis = node.attributes["axis"] % _rank(b, table)
+    axis, wraps = node.attributes["axis"] % _rank(b, table), node.attributes["wraps"]
     if table not in b.batched:
         if axis:
             raise GraphError("takes positions along a later axis of a constant; allowed: along the first")
-        return b.add("take", table, positions, axis=0)
+        return b.add("take", table, positions, axis=0, wraps=wraps)
     if positions in b.batched:
         raise GraphError("takes positions that depend on values out of what depends on them")
-    return b.add("take", table, positions, axis=axis + 1)
+    return b.add("take", table, positions, axis=axis + 1, wraps=wraps)
+
+
+def _one_hot(b: Batching, node: Node, operands: list[Any]) -> str:
+    """Ones at positions of zeros along the last axis -> whether the position is each of them."""
+    filled = {one.result: one.attributes["value"] for one in b.old.nodes if one.operator == "full"}
+    none, _, one = node.operands
+    is_one_hot = (filled.get(str(none)), filled.get(str(one)), node.attributes["by"]) == (0, 1, "set")
+    shape, axis = b.old.types[str(none)].shape, node.attributes["axis"]
+    if not is_one_hot or axis % len(shape) != len(shape) - 1 or b.shape(operands[1])[-1] != ONE:
+        raise GraphError(_NOT_BATCHED)
+    counted = b.add("arange", stop=shape[-1], dtype=b.new.types[operands[1]].dtype)
+    return b.add("cast", b.add("equal", operands[1], counted), dtype=b.old.types[node.result].dtype)
 
 
 RULES: Mapping[str, Rule] = {
@@ -344,5 +358,6 @@ RULES: Mapping[str, Rule] = {
     "pad": _pad,
     "flip": _flip,
     "take": _take,
+    "scatter_along": _one_hot,
 }
 """Operators that have a rule, with it: it takes the batching, the node and its operands in the new graph."""

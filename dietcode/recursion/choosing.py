@@ -64,6 +64,10 @@ def _taken(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | None:
     is_small = shape[0].is_constant and shape[0].constant <= _MOST_ROWS
     if table not in constants or at.dtype != "float32" or node.attributes["axis"] or not is_small:
         return None
+    if node.attributes["wraps"]:
+        behind = r.add("add", positions, float(shape[0].constant))
+        is_negative = r.add("less", positions, 0.0, dtype="float32")
+        positions = r.add("where", is_negative, behind, positions, dtype="float32")
     counted = _counted(r, shape[0])
     wide = r.reshape(positions, (*at.shape, ONE))
     below, above = (

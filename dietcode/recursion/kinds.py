@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dietcode.graph.operators import LIBRARY_FUNCTIONS
 from dietcode.models.block_builder import POINTWISE
 
 ELEMENTWISE = frozenset(
@@ -10,6 +11,7 @@ ELEMENTWISE = frozenset(
         *("erf", "sin", "cos", "floor", "ceil", "round", "gelu", "clip", "not", "cast"),
         *("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", "div", "pow"),
         *("less", "less_equal", "equal", "not_equal", "and", "or", "xor", "where"),
+        *("fmod", "atan2", "copysign", "hypot", *LIBRARY_FUNCTIONS),
         *("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"),
     }
 )

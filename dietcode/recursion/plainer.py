@@ -104,7 +104,7 @@ def _along_row(r: Rewriter, node: Node, constants: AbstractSet[str]) -> str | No
     turned = r.transpose(x, order)
     last = tuple(range(len(rest), rank))
     if node.operator == "softmax":
-        made = r.add("softmax", turned, axis=rank - 1)
+        made = r.add("softmax", turned, axis=rank - 1, masked_rows=node.attributes["masked_rows"])
         return r.transpose(made, [order.index(axis) for axis in range(rank)])
     made = r.add(node.operator, turned, axes=last, keep=False)
     if not node.attributes["keep"]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.samples import MAX_SHOWN, Samples
+from dietcode.models.importing.archives import check_archive
 from dietcode.runtime.recursion.structure import Structure
 from dietcode.workload.text import clip
 
@@ -51,12 +52,13 @@ def load_structures(path: Path) -> list[tuple[str, Structure]]:
 
 def _arrays(path: Path, option: str) -> dict[str, Any]:
     try:
+        check_archive(path)
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if not hasattr(file, "files"):
                 raise ValueError("one array")
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or "not a file of numpy.savez"
         raise ModelError(f"{option}: {path}: {reason}; allowed: {_ALLOWED}") from error
 

@@ -201,7 +201,8 @@ class _Unrolling:
         rank = self._old.types[str(node.operands[0])].rank
         axis = node.attributes["axis"] % rank
         if axis:
-            return [self._add("softmax", one, axis=axis - 1) for one in parts]
+            masked = node.attributes["masked_rows"]
+            return [self._add("softmax", one, axis=axis - 1, masked_rows=masked) for one in parts]
         largest = reduce(lambda a, b: self._add("maximum", a, b), parts)
         powers = [self._add("exp", self._add("sub", one, largest)) for one in parts]
         total = reduce(lambda a, b: self._add("add", a, b), powers)

@@ -19,6 +19,8 @@ _CPUINFO_FLAGS = {
     "lzcnt": "abm",
     "pclmul": "pclmulqdq",
     "neon": "asimd",
+    "fullfp16": "asimdhp",
+    "dotprod": "asimddp",
 }
 
 

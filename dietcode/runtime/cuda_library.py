@@ -13,7 +13,14 @@ from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.runtime.outputs import settle
-from dietcode.runtime.tensors import note_written
+from dietcode.runtime.tensors import (
+    check_storage,
+    ends_in_storage,
+    instead,
+    not_contiguous,
+    note_written,
+    overlapping,
+)
 from dietcode.workload.text import clip
 
 _MAX_KEPT = 4096  # shapes of calls that are remembered
@@ -98,7 +105,8 @@ class CudaLibrary(Library):
             )
         ((name, value),) = constants.items()
         is_packed = name in self._packed
-        self._accept(name, value, self._inputs[name]["dtype"], is_aligned=not is_packed)
+        alignment = 1 if is_packed else self._alignments[name]
+        self._accept(name, value, self._inputs[name]["dtype"], alignment)
         if not is_packed:
             return value
         self.check_shape(name, tuple(value.shape))
@@ -123,7 +131,7 @@ class CudaLibrary(Library):
         if self._packed:
             tensors = self._permutations.natives(list(tensors))
         for tensor in tensors:
-            if tensor.requires_grad or tensor.is_neg():
+            if tensor.requires_grad or tensor.is_neg() or not ends_in_storage(tensor):
                 raise NotLeanError
         for value in keywords:
             if type(value) is not int:
@@ -131,7 +139,7 @@ class CudaLibrary(Library):
         first = tensors[0]
         if out is None:
             out = first.new_empty(shape, dtype=dtype)
-        elif out.requires_grad or out.is_neg():
+        elif out.requires_grad or out.is_neg() or not ends_in_storage(out):
             raise NotLeanError
         else:
             note_written((out,))
@@ -196,7 +204,8 @@ class CudaLibrary(Library):
         for name, dtype, is_packed in self._arguments:
             value = arguments.get(name)
             seen: Any = self._permutations.checked(name, value) if is_packed else value
-            tensors.append(self._accept(name, seen.data if is_packed else seen, dtype))
+            own = seen.data if is_packed else seen
+            tensors.append(self._accept(name, own, dtype, self._alignments[name], name in self._written))
             shapes.append(tuple(seen.shape))
         for name, tensor in zip(self._order, tensors, strict=True):
             if tensor.device != tensors[0].device:
@@ -209,7 +218,7 @@ class CudaLibrary(Library):
             settle(self._outputs, out, known[1], (accepted, arguments), self._check_output)
         return known
 
-    def _accept(self, name: str, value: Any, dtype: str, is_aligned: bool = True) -> Any:
+    def _accept(self, name: str, value: Any, dtype: str, alignment: int, is_written: bool = False) -> Any:
         torch = sys.modules.get("torch")
         if value is None:
             raise TensorError(f"{name}: missing; pass it by name")
@@ -222,28 +231,31 @@ class CudaLibrary(Library):
         if value.dtype is not getattr(torch, dtype):
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.is_cuda:
-            raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
+            advice = instead(f"{name}.cuda()", "there", is_written)
+            raise TensorError(f"{name}: on {value.device}; this library runs on cuda, {advice}")
         if value.is_neg():
-            raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
+            advice = instead(f"{name}.resolve_neg()", "as a tensor of its own", is_written)
+            raise TensorError(f"{name}: a negated view; {advice}")
+        check_storage(name, value)
         if not value.is_contiguous():
-            raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
-        if is_aligned and value.data_ptr() % self._alignments[name]:
-            raise TensorError(
-                f"{name}: its address is no multiple of {self._alignments[name]} bytes; pass {name}.clone()"
-            )
+            raise not_contiguous(name, f"{name}.contiguous()", is_written)
+        if value.data_ptr() % alignment:
+            advice = instead(f"{name}.clone()", "as a tensor of its own", is_written)
+            raise TensorError(f"{name}: its address is no multiple of {alignment} bytes; {advice}")
         return value
 
     def _check_output(
         self, out: Any, facts: Mapping[str, Any], shape: tuple[int, ...], others: list[Any]
     ) -> Any:
         """Return an output of the caller; `others` are tensors that it must not overlap, inputs first."""
-        self._accept(facts["name"], out, facts["dtype"])
+        name = facts.get("into", "out")
+        self._accept(name, out, facts["dtype"], self._alignments[facts["name"]], is_written=True)
         if others and out.device != others[0].device:
-            raise TensorError(f"out: on {out.device}, but {self._order[0]} is on {others[0].device}")
+            raise TensorError(f"{name}: on {out.device}, but {self._order[0]} is on {others[0].device}")
         if tuple(out.shape) != tuple(shape):
-            raise ShapeError(f"out: shape {list(out.shape)}; allowed: {list(shape)}")
+            raise ShapeError(f"{name}: shape {list(out.shape)}; allowed: {list(shape)}")
         first, end = out.data_ptr(), out.data_ptr() + out.nbytes
         for tensor in others:
             if tensor.data_ptr() < end and first < tensor.data_ptr() + tensor.nbytes:
-                raise TensorError("out: overlaps an input or another output; pass memory of its own")
+                raise overlapping(name)
         return out

@@ -14,7 +14,7 @@ import numpy as np
 
 from dietcode.errors import TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledCall
-from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty, note_written
+from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty, ends_in_storage, note_written
 
 _SMALL_BYTES = 1 << 14  # below it an output's alignment does not matter
 Shapes = Mapping[Any, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]
@@ -51,8 +51,9 @@ class LeanCall:
     """Calls of one library that check only what its generated code does not.
 
     Generated code refuses a wrong dtype, device, layout or extent. What it takes without a word is looked at
-    here: gradients, classes that give an operation another meaning, views that stand for other values, a
-    trace that would record nothing, values of shape variables, and an output that overlaps another tensor.
+    here: gradients, classes that give an operation another meaning, views that stand for other values,
+    storages that were made shorter, a trace that would record nothing, values of shape variables, and an
+    output that overlaps another tensor.
 
     Parameters
     ----------
@@ -110,7 +111,10 @@ class LeanCall:
             key.append(tensor.shape)
         if keywords and any(type(value) is not int for value in keywords):
             raise NotLeanError
-        if some_torch is not None and _is_looked_at(torch):
+        if some_torch is not None and (
+            _is_looked_at(torch)
+            or not all(ends_in_storage(tensor) for tensor in tensors if type(tensor) is torch_tensor)
+        ):
             raise NotLeanError
         key.append(keywords)
         values, shapes = self._shapes[tuple(key)]
@@ -171,7 +175,7 @@ def _may_be_written(out: Any, torch_tensor: Any, inputs: Sequence[Any]) -> bool:
             if type(array) is not np.ndarray or np.may_share_memory(out, array):
                 return False
         return True
-    if type(out) is not torch_tensor or out.requires_grad or out.is_neg():
+    if type(out) is not torch_tensor or out.requires_grad or out.is_neg() or not ends_in_storage(out):
         return False
     first = out.data_ptr()
     end = first + out.nbytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.errors import ShapeError, TensorError
+from dietcode.errors import LibraryError, ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, packing_function, read_json
@@ -22,15 +23,17 @@ from dietcode.runtime.tensors import (
     accept,
     detached,
     note_written,
+    overlapping,
     packed_empty,
     span,
     stored,
 )
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
-from dietcode.workload.text import clip, counted
+from dietcode.workload.text import clip, counted, one_line
 
 _MAX_CACHED_SHAPES = 4096
+REFUSALS = (RuntimeError, TypeError, ValueError)  # of the code, in words of TVM
 Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the variables, shapes of the outputs
 
 
@@ -217,8 +220,14 @@ class Library(CalledInC, Reopened):
             raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})")
         self._check_fixed(name, indices, shape)
         extents = self._fixed | dict(zip(indices, shape, strict=True))
-        data = packed_empty(_packed_shape(facts, extents))
-        self._packs[name](tensor, data)
+        packed_shape = _packed_shape(facts, extents)
+        if math.prod(packed_shape) > max(1, math.prod(shape)) * facts["lanes"]:
+            raise refused_by_code(self.folder, f"{name}: {list(shape)} packed as {list(packed_shape)}")
+        data = packed_empty(packed_shape)
+        try:
+            self._packs[name](tensor, data)
+        except REFUSALS as error:
+            raise refused_by_code(self.folder, error) from error
         return Packed(name, shape, facts["layout"], data)
 
     def bind(self, **bound: Any) -> Bound:
@@ -371,7 +380,8 @@ class Library(CalledInC, Reopened):
             elif value is None:
                 raise TensorError(f"{name}: missing; pass it by name")
             else:
-                tensor, shape = accept(name, value, dtype, copies=name not in self._written)
+                is_written = name in self._written
+                tensor, shape = accept(name, value, dtype, copies=not is_written, is_written=is_written)
             tensors.append(tensor)
             shapes.append(shape)
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
@@ -387,7 +397,10 @@ class Library(CalledInC, Reopened):
             note_written(outputs)
         first = result if len(outputs) == 1 else result[0]
         run = self._run if isinstance(first, np.ndarray) else self._run_beside_torch
-        run(*natives, *destinations, *values)
+        try:
+            run(*natives, *destinations, *values)
+        except REFUSALS as error:
+            raise refused_by_code(self.folder, error) from error
         return result
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
@@ -402,16 +415,15 @@ class Library(CalledInC, Reopened):
     def _check_out(
         self, out: Any, facts: Mapping[str, Any], shape: tuple[int, ...], tensors: list[Any]
     ) -> Any:
-        if isinstance(out, np.ndarray) and not out.flags.writeable:
-            raise TensorError("out: read-only; pass a writable array")
-        destination, given = accept("out", out, facts["dtype"], is_written=True)
+        name = facts.get("into", "out")
+        destination, given = accept(name, out, facts["dtype"], is_written=True)
         if given != shape:
-            raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
+            raise ShapeError(f"{name}: shape {list(given)}; allowed: {list(shape)}")
         first, end = span(destination)
         for tensor in tensors:
             low, high = tensor.span if type(tensor) is Packed else span(tensor)
             if low < end and first < high:
-                raise TensorError("out: overlaps an input or another output; pass memory of its own")
+                raise overlapping(name)
         return destination
 
     def resolve(self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]) -> Known:
@@ -491,6 +503,13 @@ class Library(CalledInC, Reopened):
         listed = facts.get("values")
         if not facts["min"] <= value <= facts["max"] or (listed is not None and value not in listed):
             raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+
+
+def refused_by_code(folder: Path, what: object) -> LibraryError:
+    """Return the error of a folder that describes other tensors than its code takes."""
+    return LibraryError(
+        f"{folder}: its code takes other tensors: {one_line(str(what), 160)}; compile it again"
+    )
 
 
 def is_empty(output_shapes: Iterable[tuple[int, ...]]) -> bool:

@@ -27,6 +27,8 @@ from dietcode.runtime.signed import is_required, signed_manifest
 from dietcode.runtime.threads import Threads, attach
 from dietcode.workload.text import clip, one_line
 
+_MAX_LANES = 4096  # of a panel that a constant is packed into
+
 
 class LoadOptions(NamedTuple):
     """How a bundle is loaded, as `dietcode.load` has it.
@@ -101,9 +103,9 @@ def load(
 
 def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
     for name, facts in manifest["packed"].items():
-        if not isinstance(facts["lanes"], int) or facts["lanes"] < 1:
+        if type(facts["lanes"]) is not int or not 1 <= facts["lanes"] <= _MAX_LANES:
             raise LibraryError(
-                f"{path / MANIFEST}: packed {name}: {facts['lanes']!r} lanes; allowed: 1 or more"
+                f"{path / MANIFEST}: packed {name}: {clip(facts['lanes'])} lanes; allowed: 1 to {_MAX_LANES}"
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)

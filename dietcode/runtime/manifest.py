@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dietcode.errors import LibraryError
+from dietcode.workload.text import clip
 
 FORMAT = "dietcode-library/1"
 MANIFEST, DISPATCH, CODE, REPORT = "manifest.json", "dispatch.json", "library.so", "report.json"
@@ -43,6 +44,7 @@ _FIELDS: dict[str, type] = {
     "requires": dict,
     "num_threads": int,
     "argument_order": list,
+    "tensor_order": list,
     "inputs": dict,
     "output": dict,
     "dims": dict,
@@ -168,6 +170,12 @@ def read_manifest(folder: Path, content: bytes | None = None, later: Collection[
         if not isinstance(manifest.get(name), kind):
             given = "is missing" if name not in manifest else f"is no {kind.__name__}"
             raise LibraryError(f"{folder / MANIFEST}: {name} {given}; tune again, or copy the whole folder")
+    operands, order = manifest["tensor_order"], manifest["argument_order"]
+    if order[: len(operands)] != operands:  # of versions whose positional arguments followed the kernels
+        raise LibraryError(
+            f"{folder / MANIFEST}: arguments in the order {clip(order)}, but the spec has {clip(operands)}; "
+            "tune again"
+        )
     return manifest
 
 

@@ -6,16 +6,21 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dietcode.errors import LibraryError
+from dietcode.errors import DietCodeError, LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import MANIFEST, is_bundle, is_program, is_recursion, sha256_file
+from dietcode.runtime.locked_weights import weights_file
+from dietcode.runtime.manifest import MANIFEST, has_parts, is_bundle, is_program, is_recursion, sha256_file
+from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.programs.loaded import LoadedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
+
+# What NumPy, TVM and Python raise of data that do not fit together.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
 
 
 def load(
@@ -41,7 +46,10 @@ def load(
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
         By default ``$DIETCODE_THREADS``, or ``auto``.
     weights : path, optional
-        Of a model, a recursion or a program: a ``.safetensors`` file in the place of the bundle's own.
+        Of a model, a recursion or a program: a ``.safetensors`` file in the place of the bundle's own. Of one
+        from a server it is by default the file that ``dietcode submit`` wrote, as ``dietcode.lock`` has it
+        (above the folder, or in the current one), where that is unaltered; another one is taken with a
+        warning.
     require_signature : bool, optional
         Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
         0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
@@ -50,36 +58,54 @@ def load(
     ------
     LibraryError
         The folder is incomplete or altered, its signature is wrong or of a key that is not trusted, or its
-        code cannot be loaded; or weights are missing.
+        code cannot be loaded; or weights are missing, or not those of the lock file.
     TargetError
         This CPU lacks an instruction set that the code uses; or, for a library for CUDA, there is no GPU or
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
     how = num_threads, threads, require_signature
-    options = LoadOptions(None if weights is None else Path(weights), *how)
-    opened: Library | Model | LoadedRecursion | LoadedProgram
+    file = None if weights is None else Path(weights)
+    try:
+        file = weights_file(path, file) if has_parts(path) else file
+        opened = _open(path, LoadOptions(file, *how))
+        digest = sha256_file(path / MANIFEST)
+    except (DietCodeError, ImportError):
+        raise
+    except MemoryError as error:
+        raise LibraryError(f"{path}: takes more memory than there is; load it on a larger machine") from error
+    except _MISFITS as error:
+        what = one_line(f"{type(error).__name__}: {error}", 160)
+        raise LibraryError(
+            f"{path}: its files do not fit together: {what}; compile again, or copy the whole folder"
+        ) from error
+    source = str(path.absolute()), None if file is None else str(file.absolute())
+    opened.loaded_by = (load_again, (*source, digest, *how))
+    return opened
+
+
+def _open(path: Path, options: LoadOptions) -> Library | Model | LoadedRecursion | LoadedProgram:
+    """Return what a folder holds, by its format."""
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
-        opened = load_model(path, options)
-    elif is_recursion(path):
+        return load_model(path, options)
+    if is_recursion(path):
         from dietcode.runtime.recursion.loading import load_recursion
 
-        opened = load_recursion(path, options)
-    elif is_program(path):
+        return load_recursion(path, options)
+    if is_program(path):
         from dietcode.runtime.programs.loading import load_program
 
-        opened = load_program(path, options)
-    elif weights is not None:
+        return load_program(path, options)
+    if options.weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
-    else:
-        opened = load_library(
-            path, num_threads=num_threads, threads=threads, require_signature=require_signature
-        )
-    source = str(path.absolute()), None if weights is None else str(Path(weights).absolute())
-    opened.loaded_by = (load_again, (*source, sha256_file(path / MANIFEST), *how))
-    return opened
+    return load_library(
+        path,
+        num_threads=options.num_threads,
+        threads=options.threads,
+        require_signature=options.require_signature,
+    )
 
 
 def load_again(

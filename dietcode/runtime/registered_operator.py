@@ -14,6 +14,7 @@ from typing import Any
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.lean_call import Callee
 from dietcode.runtime.manifest import CODE
+from dietcode.runtime.tensors import check_storage
 from dietcode.runtime.torch_registry import (  # first: it says what to install where PyTorch is missing
     NAMESPACE,
     REGISTRY,
@@ -130,6 +131,7 @@ class RegisteredOperator:
             raise TensorError(
                 f"{name}: packed for {self.name}, and then converted to {tensor.dtype}; allowed: {dtype}"
             )
+        check_storage(name, tensor)
         return self.library.packed_tensor(name, shape or (), tensor)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RegisteredOperator:
@@ -156,6 +158,7 @@ class RegisteredOperator:
         for name, tensor, shape in zip(self.order, tensors, shapes, strict=True):
             plain = tensor.detach()
             if name not in self.tables:
+                check_storage(name, plain)
                 plain = plain.resolve_neg().contiguous()
             named[name] = self.packed(name, plain, shape)
         results = self.library(**named)

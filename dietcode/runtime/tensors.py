@@ -76,7 +76,12 @@ def _unpickled(name: str, shape: tuple[int, ...], layout: str, data: np.ndarray[
 
 
 def accept(
-    name: str, value: Any, dtype: str, copies: bool = False, is_written: bool = False
+    name: str,
+    value: Any,
+    dtype: str,
+    copies: bool = False,
+    is_written: bool = False,
+    any_layout: bool = False,
 ) -> tuple[Any, tuple[int, ...]]:
     """Return what the runtime takes for `value`, and its shape.
 
@@ -87,30 +92,106 @@ def accept(
     copies : bool
         Whether rows that lie apart, as in a slice of wider ones, are copied together.
     is_written : bool
-        Whether the code writes to it. An array of NumPy that cannot be written is the caller's to refuse.
+        Whether the code writes to it, so that no copy can take its place.
+    any_layout : bool
+        Whether whatever is not contiguous is copied.
 
     Raises
     ------
     TensorError
-        Wrong kind, dtype, device or layout; or a torch tensor that requires grad.
+        Wrong kind, dtype, device or layout; a torch tensor that requires grad; or one that has to be written
+        and cannot be.
     """
+    check_values(name, value, is_written)
     if isinstance(value, np.ndarray):
-        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-            raise TensorError(f"{name}: a masked array, and masks are not looked at; pass {name}.filled(…)")
         # ml_dtypes gives NumPy a bfloat16; what others may call so has another size.
-        if value.dtype != DTYPES[dtype] if dtype != BFLOAT16 else value.dtype.name != BFLOAT16:
+        if value.dtype.name != BFLOAT16 if dtype == BFLOAT16 else value.dtype != np.dtype(dtype):
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
+        if is_written and not value.flags.writeable:
+            raise TensorError(f"{name}: read-only, and it is written; pass a writable array")
         if not value.flags.c_contiguous:
-            if copies and _lie_apart(value.shape, value.strides, value.itemsize):
+            if any_layout or (copies and _lie_apart(value.shape, value.strides, value.itemsize)):
                 return np.ascontiguousarray(value), value.shape
-            raise TensorError(f"{name}: not contiguous; pass numpy.ascontiguousarray({name})")
+            raise not_contiguous(name, f"numpy.ascontiguousarray({name})", is_written)
         return readable(value), value.shape
     torch = sys.modules.get("torch")  # no torch tensor without it
     if torch is not None and isinstance(value, torch.Tensor):
-        return accept_torch(name, value, getattr(torch, dtype), copies)
+        value = value.detach() if value.requires_grad else value
+        if value.dtype is not getattr(torch, dtype):
+            raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
+        if not value.is_contiguous():
+            if any_layout or (copies and _lie_apart(value.shape, value.stride(), 1)):
+                return value.contiguous(), value.shape
+            raise not_contiguous(name, f"{name}.contiguous()", is_written)
+        return value, value.shape  # a tuple
     if hasattr(value, "__dlpack__"):
-        return _accept_dlpack(name, value, dtype, is_written)
+        return _accept_dlpack(name, value, dtype, copies, is_written, any_layout)
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
+
+
+def check_values(name: str, value: Any, is_written: bool = False) -> None:
+    """Refuse an array or tensor whose values are not what lies in its memory, which has to be the CPU's.
+
+    Parameters
+    ----------
+    is_written : bool
+        Whether the code writes to it: to pass a copy would lose what is written.
+
+    Raises
+    ------
+    TensorError
+        A mask, a gradient, a tangent, a view that stands for other values, a layout of its own, another
+        device, or a storage that was made shorter.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        advice = instead(f"{name}.filled(…)", "without a mask", is_written)
+        raise TensorError(f"{name}: a masked array, and masks are not looked at; {advice}")
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return
+    _refuse_what_only_looks_like_a_tensor(name, value, is_written)
+    if value.requires_grad and torch.is_grad_enabled():
+        raise TensorError(
+            f"{name}: requires grad, and this call records no gradient; "
+            f"pass {name}.detach(), or call under torch.no_grad()"
+        )
+    if not value.is_cpu:
+        advice = instead(f"{name}.cpu()", "there", is_written)
+        raise TensorError(f"{name}: on {value.device}; this library runs on cpu, {advice}")
+    if value.layout is not torch.strided:  # some say that they are contiguous
+        advice = instead(f"{name}.to_dense()", "dense", is_written)
+        raise TensorError(f"{name}: of layout {value.layout}; {advice}")
+    check_storage(name, value)
+    if value.data_ptr() == 0 and value.numel():
+        raise TensorError(f"{name}: without memory; pass a tensor that has its values")
+
+
+def ends_in_storage(tensor: Any) -> bool:
+    """Return whether a torch tensor's values lie in its storage, which may have been made shorter."""
+    count = tensor.numel()
+    if count and not tensor.is_contiguous():
+        count = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + count) * tensor.element_size() if count else 0
+    return bool(end <= tensor.untyped_storage().nbytes())
+
+
+def check_storage(name: str, tensor: Any) -> None:
+    """Refuse a torch tensor whose storage lacks some of its values, by a TensorError."""
+    if not ends_in_storage(tensor):
+        num_bytes = tensor.untyped_storage().nbytes()
+        raise TensorError(
+            f"{name}: its storage was freed or made shorter, to {num_bytes} bytes; "
+            "pass a tensor that has its values"
+        )
+
+
+def instead(copy: str, so: str, is_written: bool) -> str:
+    """Return what to pass; a copy in the place of what is written would take the result."""
+    return f"it is written, so allocate it {so}" if is_written else f"pass {copy}"
+
+
+def not_contiguous(name: str, copy: str, is_written: bool) -> TensorError:
+    return TensorError(f"{name}: not contiguous; {instead(copy, 'contiguous', is_written)}")
 
 
 def readable(value: np.ndarray[Any, Any]) -> Any:
@@ -142,37 +223,7 @@ def _lie_apart(shape: Sequence[int], strides: Sequence[int], element: int) -> bo
     return shape[-1] > 1 and strides[-1] == element and is_ordered
 
 
-def accept_torch(
-    name: str, value: Any, dtype: Any, copies: bool = False, any_layout: bool = False
-) -> tuple[Any, tuple[int, ...]]:
-    """Return what the runtime takes for a tensor of PyTorch's, and its shape, as `accept` does.
-
-    With `any_layout` whatever is not contiguous is copied.
-    """
-    _refuse_what_only_looks_like_a_tensor(name, value)
-    if value.requires_grad:
-        if sys.modules["torch"].is_grad_enabled():
-            raise TensorError(
-                f"{name}: requires grad, and this call records no gradient; "
-                f"pass {name}.detach(), or call under torch.no_grad()"
-            )
-        value = value.detach()
-    if value.dtype is not dtype:
-        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {str(dtype).removeprefix('torch.')}")
-    if not value.is_cpu:
-        raise TensorError(f"{name}: on {value.device}; this library runs on cpu, pass {name}.cpu()")
-    if value.layout is not sys.modules["torch"].strided:  # some say that they are contiguous
-        raise TensorError(f"{name}: of layout {value.layout}; pass {name}.to_dense()")
-    if not value.is_contiguous():
-        if any_layout or (copies and _lie_apart(value.shape, value.stride(), 1)):
-            return value.contiguous(), value.shape
-        raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
-    if value.data_ptr() == 0 and value.numel():
-        raise TensorError(f"{name}: without memory, its storage was freed; pass a tensor that has its values")
-    return value, value.shape  # a tuple
-
-
-def _refuse_what_only_looks_like_a_tensor(name: str, value: Any) -> None:
+def _refuse_what_only_looks_like_a_tensor(name: str, value: Any, is_written: bool) -> None:
     """Refuse tensors whose memory is not what they stand for, and calls that are recorded, not made."""
     torch = sys.modules["torch"]
     if torch._C._get_tracing_state() is not None:
@@ -191,9 +242,17 @@ def _refuse_what_only_looks_like_a_tensor(name: str, value: Any) -> None:
             "or call lib.torch_op(…) where PyTorch compiles or exports"
         )
     if value.is_nested:
-        raise TensorError(f"{name}: a nested tensor; pass its rows together, torch.cat({name}.unbind())")
+        advice = instead(f"its rows together, torch.cat({name}.unbind())", "as one", is_written)
+        raise TensorError(f"{name}: a nested tensor; {advice}")
     if value.is_neg():
-        raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
+        advice = instead(f"{name}.resolve_neg()", "as a tensor of its own", is_written)
+        raise TensorError(f"{name}: a negated view; {advice}")
+
+
+def overlapping(name: str) -> TensorError:
+    """Return the error of what is written and shares memory with another tensor of the call."""
+    advice = "pass memory of its own" if name == "out" else "pass a copy of that one"
+    return TensorError(f"{name}: overlaps an input or another output; {advice}")
 
 
 def note_written(tensors: Iterable[Any]) -> None:
@@ -226,7 +285,9 @@ def _imported(value: Any, is_written: bool) -> Any:
             raise error from None
 
 
-def _accept_dlpack(name: str, value: Any, dtype: str, is_written: bool) -> tuple[Any, tuple[int, ...]]:
+def _accept_dlpack(
+    name: str, value: Any, dtype: str, copies: bool, is_written: bool, any_layout: bool
+) -> tuple[Any, tuple[int, ...]]:
     try:
         tensor = _imported(value, is_written)
     except Exception as error:
@@ -235,9 +296,12 @@ def _accept_dlpack(name: str, value: Any, dtype: str, is_written: bool) -> tuple
         raise TensorError(f"{name}: dtype {tensor.dtype}; allowed: {dtype}")
     if str(tensor.device.type) != "cpu" and getattr(tensor.device, "dlpack_device_type", lambda: 1)() != 1:
         raise TensorError(f"{name}: on {tensor.device}; this library runs on cpu")
+    shape = tuple(int(extent) for extent in tensor.shape)
     if not tensor.is_contiguous():
-        raise TensorError(f"{name}: not contiguous")
-    return tensor, tuple(int(extent) for extent in tensor.shape)
+        if dtype != BFLOAT16 and (any_layout or (copies and _lie_apart(shape, tensor.strides, 1))):
+            return np.ascontiguousarray(np.from_dlpack(tensor)), shape
+        raise not_contiguous(name, "a copy that is", is_written)
+    return tensor, shape
 
 
 def stored(tensor: Any, dtype: str) -> Any:

@@ -107,6 +107,11 @@ class BlockProblem(ABC):
         """Layouts of `constants`."""
         return {}
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs in the order of the spec, in which callers of a library pass them."""
+        return self.inputs
+
     def role_indices(self, tensor: str) -> str:
         """Return the indices of a tensor."""
         return self.indices[tensor]

@@ -23,7 +23,7 @@ _EXPM1 = tuple(coefficient * _LOG2_E ** (power + 1) for power, coefficient in en
 _LN2_HIGH = 0.693145751953125  # its products with a small integer are exact
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
 _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
-_BIAS, _SIGNIFICAND_BITS = 127, 23
+_BIAS, _SIGNIFICAND_BITS, _SIGN = 127, 23, -(2**31)
 _LEAST, _MOST = -87.6, 89.0  # e^x is 0 there and below, infinite there and above
 _VANISHES = -88.0  # 2^k is 0 there
 _SATURATED = 20.0  # tanh is ±1 beyond half of it
@@ -78,10 +78,13 @@ def exp_of_negative(lanes: int, x: Any) -> Any:
 
 def tanh(lanes: int, x: Any) -> Any:
     """Return tanh x."""
+    x = named(x, lanes)
     doubled = _within(x * const(2.0, lanes), lanes, -_SATURATED, _SATURATED)
     r, power = _split(doubled, lanes)
     e = named(_expm1(r, lanes) * power + (power - const(1.0, lanes)), lanes)
-    return e / (e + const(2.0, lanes))
+    value = reinterpreted(e / (e + const(2.0, lanes)), "int32", lanes)
+    sign = reinterpreted(x, "int32", lanes) & const(_SIGN, lanes, "int32")  # of -0, which the sum loses
+    return reinterpreted(value | sign, DTYPE, lanes)
 
 
 def sigmoid(lanes: int, x: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import tirx
+from tvm_ffi import structural_equal
 
 from dietcode.search_space.epilogue import apply
 from dietcode.search_space.exponentials import clip, exp, exp_of_negative, sigmoid, tanh
@@ -42,6 +43,8 @@ def pointwise(
         ``(lanes, *operands) -> result``: what a processor does in its own way; ``maximum`` and ``minimum``
         at least.
     """
+    if kind in _FOLDED:
+        operands = _unfolded(operands, lanes)
     if kind in own:
         return own[kind](lanes, *operands)
     if kind == "clip":
@@ -49,6 +52,17 @@ def pointwise(
     if kind == "gelu":
         return apply(Stage(f"gelu-{option}"), operands[0], lanes, _no_tensor)
     return _FUNCTIONS[kind](lanes, *operands)
+
+
+def _unfolded(operands: list[Any], lanes: int) -> list[Any]:
+    """Hide zeros and operands that are alike from TVM, for which 0 · x and x - x are 0, also of NaN."""
+    alike = structural_equal(operands[0], operands[1])
+    return [named(one, lanes) if alike or _is_zero(one) else one for one in operands]
+
+
+def _is_zero(value: Any) -> bool:
+    value = getattr(value, "value", value) if isinstance(value, tirx.Broadcast) else value
+    return isinstance(value, tirx.FloatImm) and value.value == 0
 
 
 def minus_infinity(lanes: int) -> Any:
@@ -78,7 +92,8 @@ def _less_equal(lanes: int, a: Any, b: Any) -> Any:
 
 
 def _where(lanes: int, condition: Any, a: Any, b: Any) -> Any:
-    return tirx.Select(condition != const(0.0, lanes), a, b)
+    # NaN is not 0, and LLVM's `!=` does not hold of it.
+    return tirx.Select(condition == const(0.0, lanes), b, a)
 
 
 def _finite(lanes: int, x: Any) -> Any:
@@ -102,6 +117,7 @@ def _stage(kind: str) -> Callable[[int, Any], Any]:
     return lambda lanes, x: apply(Stage(kind), x, lanes, _no_tensor)
 
 
+_FOLDED = frozenset({"add", "sub", "mul", "mul-add", "div", "less", "less_equal"})
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "copy": lambda lanes, x: x,
     "add": lambda lanes, a, b: a + b,

@@ -105,6 +105,8 @@ class Problem:
     operand_dtype : str
         Dtype of both operands and of the tensors of the epilogue, of
         `dietcode.workload.dtypes.INPUT_DTYPES`; accumulators are float32.
+    is_column_first : bool
+        Whether the spec lists the column operand before the row operand.
     """
 
     row_operand: str
@@ -122,6 +124,7 @@ class Problem:
     splits: dict[str, str] = field(default_factory=dict)
     output_dtype: str = "float32"
     operand_dtype: str = "float32"
+    is_column_first: bool = False
 
     form: ClassVar[str] = "contraction"
     into: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -141,6 +144,12 @@ class Problem:
         """Tensors that a kernel reads, in argument order: row operand, column operand, epilogue tensors."""
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs in the order of the spec, in which callers of a library pass them."""
+        row, column, *extra = self.inputs
+        return (column, row, *extra) if self.is_column_first else self.inputs
 
     @property
     def packed(self) -> dict[str, PackedLayout]:
@@ -200,6 +209,8 @@ class Problem:
         data["windows"] = tuple(
             {key: value for key, value in window.items() if value is not None} for window in data["windows"]
         )
+        if not self.is_column_first:
+            del data["is_column_first"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
     @classmethod
@@ -226,6 +237,7 @@ class Problem:
             splits={str(k): str(v) for k, v in data.get("splits", {}).items()},
             output_dtype=str(data.get("output_dtype", "float32")),
             operand_dtype=str(data.get("operand_dtype", "float32")),
+            is_column_first=bool(data.get("is_column_first", False)),
             **roles,
         )
         problem.check()
@@ -351,6 +363,7 @@ def problem_from_spec(spec: Spec) -> Problem:
         splits=splits,
         output_dtype=spec.output.dtype,
         operand_dtype=spec.operand_dtype,
+        is_column_first=next(iter(spec.tensors)) == column_operand,
     )
 
 

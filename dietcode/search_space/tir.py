@@ -191,5 +191,8 @@ def call(function: ir.GlobalVar, arguments: Sequence[Any]) -> None:
 
 
 def script_of(program: Any) -> str:
-    """TVMScript of a function or module, alike under every Python: TVM itself takes the newest syntax."""
+    """TVMScript of a function or module, alike under every Python: TVM itself takes the newest syntax.
+
+    A function outside of a module is called main.
+    """
     return str(program.script(show_meta=False, extra_config={"script.use_pep695": False}))

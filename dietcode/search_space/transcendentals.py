@@ -60,7 +60,9 @@ def _wave(lanes: int, x: Any, ahead: float) -> Any:
     """Return sin(x + ahead·π/2); the remainder is taken in float64, exact to 1e-8 for |x| ≤ 1e8."""
     wide = vector("float64", lanes)
     x = named(tirx.Cast(wide, x), lanes, "float64")
-    turns = named(tirx.nearbyint(x * const(2.0 / math.pi, lanes, "float64")), lanes, "float64")
+    zero = named(const(0.0, lanes, "float64"), lanes, "float64")  # added to -0, which would make 0 of x = -0
+    turns = tirx.nearbyint(x * const(2.0 / math.pi, lanes, "float64")) + zero
+    turns = named(turns, lanes, "float64")
     apart = x - turns * const(math.pi / 2.0, lanes, "float64")
     r = named(tirx.Cast(vector(DTYPE, lanes), apart), lanes)
     for bound in (-_LARGEST_REMAINDER, _LARGEST_REMAINDER):  # numbers that are too large stay within ±1

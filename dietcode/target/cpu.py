@@ -1,29 +1,41 @@
-"""CPU targets: ``{kind: llvm}`` resolved to a processor, its features and its limits."""
+"""CPU targets: ``{kind: llvm}`` resolved to a processor, its features and its limits.
+
+What a CPU can do follows from the flags that it lists. LLVM's name of it, which a virtual machine may get
+wrong, only says how instructions are scheduled.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import tvm
 
 from dietcode.errors import TargetError
-from dietcode.runtime.cpu import available_cores, cache_bytes, cpu_model, missing_features
+from dietcode.runtime.cpu import available_cores, cache_bytes, cpu_flags, cpu_model, missing_features
 from dietcode.target.base import target_of_tag
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import TargetSpec
 
-# Features that change which instructions LLVM may emit; a library lists those it was built with.
+# LLVM emits instructions of these only where code asks for them by name, which takes the system's permission.
+_ON_REQUEST = frozenset({"amx-tile", "amx-int8", "amx-bf16", "amx-fp16"})
+# The others that listings of a device had none of, as long as it was known by its name; see `_former_id`.
+_LATER = frozenset(
+    "sse4a xop fma4 tbm avxifma avxneconvert avxvnniint8 avxvnniint16 i8mm bf16".split()  # noqa: SIM905
+)
+# Features that change which instructions LLVM may emit.
 _CODE_FEATURES = frozenset(
     """
     sse3 ssse3 sse4.1 sse4.2 popcnt movbe lzcnt bmi bmi2 f16c fma avx avx2 avxvnni adx gfni vaes vpclmulqdq
     avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
     avx512vpopcntdq avx512bf16 avx512fp16 neon sve sve2 fullfp16 dotprod
     """.split()  # noqa: SIM905 - a list of names reads better as words
-)
+).union(_LATER, _ON_REQUEST)
+_ARM_FEATURES = frozenset({"neon", "sve", "sve2", "fullfp16", "dotprod", "i8mm", "bf16"})
 # (feature, bytes of a vector register, number of vector registers), widest first.
 _VECTOR_UNITS = (("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("neon", 16, 32), ("", 16, 16))
 _DEFAULT_L1_BYTES, _DEFAULT_L2_BYTES = 32 << 10, 512 << 10
@@ -36,11 +48,11 @@ class CpuTarget:
     Attributes
     ----------
     mcpu : str
-        LLVM's name of the processor.
+        LLVM's name of the processor, by which it schedules instructions.
     mattr : tuple of str
         Features switched on or off in addition, as ``+name`` or ``-name``.
     features : tuple of str
-        Instruction-set features a machine must have to run the code.
+        Instruction-set features that code may use.
     num_cores : int
         P, the execution slots of the cost model.
     vector_bytes, num_vector_registers : int
@@ -105,9 +117,14 @@ class CpuTarget:
         return target
 
     @property
+    def needed_features(self) -> tuple[str, ...]:
+        """Features that a machine must have to run code which does not ask for others by name."""
+        return tuple(name for name in self.features if name not in _ON_REQUEST)
+
+    @property
     def runs_here(self) -> bool:
         """Whether this machine can execute the code."""
-        return not missing_features(self.features)
+        return not missing_features(self.needed_features)
 
 
 @dataclass(frozen=True)
@@ -121,9 +138,9 @@ class Host:
     machine : str
         Instruction set, as in ``x86_64``.
     mcpu : str
-        LLVM's name of the processor.
+        LLVM's name of the processor, which follows from the model that it reports.
     features : tuple of str
-        Features of its processor, of those that a library may need.
+        Features of its processor, of those that code may use; empty where nothing is known of it.
     num_cores : int
     l1_bytes, l2_bytes : int
         Data caches of one core, in bytes.
@@ -140,12 +157,13 @@ class Host:
     @classmethod
     def here(cls) -> Host:
         """Return this machine."""
-        lacked = set(missing_features(sorted(_CODE_FEATURES)))
+        mcpu = str(tvm.get_global_func("target.llvm_get_system_cpu")())
+        lacked, is_known = set(missing_features(sorted(_CODE_FEATURES))), bool(cpu_flags())
         return cls(
             name=cpu_model(),
             machine=platform.machine(),
-            mcpu=str(tvm.get_global_func("target.llvm_get_system_cpu")()),
-            features=tuple(sorted(_CODE_FEATURES - lacked)),
+            mcpu=mcpu,
+            features=features_of(mcpu, {name: name not in lacked for name in _CODE_FEATURES if is_known}),
             num_cores=available_cores(),
             l1_bytes=cache_bytes(1, _DEFAULT_L1_BYTES),
             l2_bytes=cache_bytes(2, _DEFAULT_L2_BYTES),
@@ -175,16 +193,17 @@ class Host:
 
     def refusal(self, target: CpuTarget) -> str | None:
         """Return why timings on it do not hold for the target; None where they do."""
-        if self.lacks(target.features):
-            return f"does not run {target.mcpu} code"
+        lacked = self.lacks(target.features)
+        if lacked:
+            return f"does not run {target.mcpu} code: it lacks {', '.join(lacked)}"
         return None if target.num_cores <= self.num_cores else f"has no {target.num_cores} cores"
 
 
 def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
     """Resolve ``target`` of a spec against a machine, by default this one.
 
-    Without ``mcpu`` the host's processor is taken (LLVM's default is plain SSE), and features that the
-    host's virtual machine hides are switched off.
+    Without ``mcpu`` the host's processor is taken (LLVM's default is plain SSE), with just the features that
+    the host has: those beyond LLVM's processor are switched on, and those that it lacks off.
 
     Parameters
     ----------
@@ -204,20 +223,23 @@ def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
             "record from a device yet); allowed: llvm, or a GPU's records with dietcode tune --records"
         )
     host = host or Host.here()
-    mcpu = spec.mcpu or host.mcpu
-    triple = str(tvm.get_global_func("target.llvm_get_system_triple")())
-    if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
+    mcpu, mattr = spec.mcpu or host.mcpu, list(spec.mattr or ())
+    if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, _triple()):
         raise TargetError(
             f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take the machine's {host.mcpu!r}"
         )
-    mattr = list(spec.mattr or ())
-    features = _features(mcpu, mattr)
     if not spec.mcpu:
-        hidden = host.lacks(features)
-        mattr += [f"-{name}" for name in hidden]
-        features = [name for name in features if name not in hidden]
+        mcpu = _processor(mcpu, host.features)
+        mattr = _switches(mcpu, host.features) + mattr
+    features = _features(mcpu, mattr)
+    is_host = spec.mcpu in {None, host.mcpu} or tuple(features) == host.features
+    return _with_limits(mcpu, mattr, features, spec, host, is_host)
+
+
+def _with_limits(
+    mcpu: str, mattr: list[str], features: list[str], spec: TargetSpec, host: Host, is_host: bool
+) -> CpuTarget:
     vector_bytes, num_registers = next((b, n) for f, b, n in _VECTOR_UNITS if not f or f in features)
-    is_host = mcpu == host.mcpu
     return CpuTarget(
         mcpu=mcpu,
         mattr=tuple(mattr),
@@ -228,6 +250,37 @@ def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
         l1_bytes=host.l1_bytes if is_host else _DEFAULT_L1_BYTES,
         l2_bytes=host.l2_bytes if is_host else _DEFAULT_L2_BYTES,
     )
+
+
+def features_of(mcpu: str, answers: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the features of a machine: what it answers, and of what it says nothing, its processor's."""
+    named = set(_features(mcpu))
+    names = _CODE_FEATURES - _ARM_FEATURES if _is_x86() else _ARM_FEATURES
+    return tuple(sorted(name for name in names if answers.get(name, name in named)))
+
+
+@functools.lru_cache(maxsize=64)
+def _processor(mcpu: str, features: tuple[str, ...]) -> str:
+    """Return the processor that LLVM is to schedule for: the named one, unless it lacks what the host has.
+
+    A virtual machine may hide features of a processor, but adds none: then the name is wrong, and LLVM's
+    processor with the nearest features is taken. ARM processors report their part, which is passed on.
+    """
+    if set(features) <= set(_features(mcpu)) or not _is_x86():
+        return mcpu
+
+    def distance(name: str) -> int:
+        return len(set(features).symmetric_difference(_features(name)))
+
+    known = tvm.get_global_func("target.llvm_get_cpu_archlist")(_llvm(mcpu))
+    return min(map(str, known), key=lambda name: (distance(name), name != mcpu, name))
+
+
+def _switches(mcpu: str, features: Sequence[str]) -> list[str]:
+    """Return the attributes with which LLVM's processor has just these features."""
+    added = [f"+{name}" for name in sorted(set(features).difference(_features(mcpu)))]
+    # A feature switches on those that it builds on, and off those that build on it.
+    return added + [f"-{name}" for name in sorted(set(_features(mcpu, added)).difference(features))]
 
 
 def _from_tag(tag: str) -> TargetSpec:
@@ -246,22 +299,62 @@ def _from_tag(tag: str) -> TargetSpec:
     )
 
 
-def _features(mcpu: str, mattr: list[str]) -> list[str]:
-    target = tvm.target.Target(
-        {"kind": "llvm", "mcpu": mcpu, "mattr": mattr} if mattr else {"kind": "llvm", "mcpu": mcpu}
-    )
-    names = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
+def _llvm(mcpu: str, mattr: Sequence[str] = ()) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu} | ({"mattr": list(mattr)} if mattr else {}))
+
+
+def _triple() -> str:
+    return str(tvm.get_global_func("target.llvm_get_system_triple")())
+
+
+def _is_x86() -> bool:
+    return _triple().startswith("x86")
+
+
+def _features(mcpu: str, mattr: Sequence[str] = ()) -> list[str]:
+    names = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(_llvm(mcpu, mattr))}
     return sorted(names & _CODE_FEATURES)
 
 
-def device_record(target: CpuTarget, name: str | None = None) -> dict[str, Any]:
-    """Return the device of a header of records: a CPU as `target` uses it, with a stable ``id``.
+def device_record(
+    target: CpuTarget, host: Host | None = None, spec: TargetSpec | None = None
+) -> dict[str, Any]:
+    """Return the device of a header of records: a machine as `target` uses it, with a stable ``id``.
+
+    The id is of features, caches and cores: names are for people, and change with the hypervisor. Attributes
+    that are no features count too, since code follows from them.
 
     Parameters
     ----------
-    name : str, optional
-        Name of the CPU; by default that of this machine.
+    host : Host, optional
+        By default this machine; one without features is what the target says.
+    spec : TargetSpec, optional
+        What `target` is resolved from; then ``formerly`` is the id in versions that knew it by its name.
     """
-    data: dict[str, Any] = {"name": cpu_model() if name is None else name, "target": target.to_json()}
-    data["id"] = hashlib.sha256(canonical_bytes(data)).hexdigest()[:16]
-    return data
+    host = host or Host.here()
+    known = host if host.features else target
+    machine = {
+        "features": list(known.features),
+        "l1_bytes": known.l1_bytes,
+        "l2_bytes": known.l2_bytes,
+    }
+    plain = target.to_json()
+    other = sorted(name for name in target.mattr if name[1:] not in _CODE_FEATURES)
+    identity = {**plain, "mcpu": None, "mattr": other, "machine": machine}
+    record = {"name": host.name, "target": plain, "machine": machine, "id": _digest(identity)}
+    return record if spec is None else record | {"formerly": _former_id(spec, host)}
+
+
+def _former_id(spec: TargetSpec, host: Host) -> str:
+    spec = spec if spec.tag is None else _from_tag(spec.tag)
+    mcpu, mattr = spec.mcpu or host.mcpu, list(spec.mattr or ())
+    features = [name for name in _features(mcpu, mattr) if name not in _LATER | _ON_REQUEST]
+    hidden = [] if spec.mcpu else host.lacks(features)
+    mattr += [f"-{name}" for name in hidden]
+    features = [name for name in features if name not in hidden]
+    target = _with_limits(mcpu, mattr, features, spec, host, mcpu == host.mcpu)
+    return _digest({"name": host.name, "target": target.to_json()})
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_bytes(dict(identity))).hexdigest()[:16]

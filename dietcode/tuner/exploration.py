@@ -29,6 +29,8 @@ from dietcode.workload.stops import CONVERGED, ENDS, EXHAUSTED, SECONDS, STALLED
 
 RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 _PATIENCE = 2  # rounds
+_CALIBRATION_SHARE = 0.1  # of the budget's seconds, in which noisy sweeps are read again
+_MOST_EXTENDED = 0.5  # of the budget's seconds: a device is calibrated once, for all jobs
 
 
 @dataclass
@@ -267,19 +269,29 @@ class Exploration:
         )
 
     def _calibrate(self) -> None:
+        """Have a calibration of the device: an earlier workload's, or a new one, which is not charged."""
         if self.records.calibration is not None:
             return
-        for other in reversed(self.others):
-            facts = other.calibration
-            own = facts is not None and "from_workload" not in facts  # κ is not handed on and on
-            moved = self.device.recalibrate(facts) if facts is not None and own else None
+        for facts, workload in self._earlier_calibrations():
+            moved = self.device.recalibrate(facts)
             if moved is not None:
-                self.store.append({"kind": "calibration", **moved, "from_workload": other.workload})
+                self.store.append({"kind": "calibration", **moved, "from_workload": workload})
                 self._report_calibrated("κ of an earlier workload")
                 return
         self.on_event(Event("calibrate", "sweep of up to four waves"))
-        self.store.append({"kind": "calibration", **self.device.calibrate()})
+        begun, budget = self.clock(), self.task.spec.budget.seconds
+        self.store.append({"kind": "calibration", **self.device.calibrate(_CALIBRATION_SHARE * budget)})
+        self.deadline += min(self.clock() - begun, _MOST_EXTENDED * budget)
         self._report_calibrated("measured now")
+
+    def _earlier_calibrations(self) -> list[tuple[dict[str, Any], str]]:
+        """Return those of other workloads with where each was measured; the ones measured there first."""
+        known = [
+            (facts, str(facts.get("from_workload", other.workload)))
+            for other in reversed(self.others)
+            if (facts := other.calibration) is not None
+        ]
+        return sorted(known, key=lambda pair: "from_workload" in pair[0])
 
     def _report_calibrated(self, when: str) -> None:
         assert self.records.calibration is not None

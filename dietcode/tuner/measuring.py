@@ -11,9 +11,10 @@ from dietcode.measure.children import Children
 from dietcode.measure.engine import Device
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.task import Task
-from dietcode.tuner.events import OnEvent
+from dietcode.tuner.events import Event, OnEvent
 from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.search import Search
+from dietcode.tuner.stale import stale_line, stale_message
 
 
 class Keeper(Protocol):
@@ -68,6 +69,11 @@ def explore(
             old.unlink()
     else:
         others = keeper.others(*own)
+        line = stale_line(backend, task.problem, store.records, device.target)
+        if line is not None:
+            store.append(line)
+            if line["stale"]:
+                on_event(Event("measure", stale_message(line)))
         known = store.records.measurements.values()
         if known and all(m.error is not None for m in known):
             store.clear()  # a full disk, or a mistake of an earlier version: failures are tried again

@@ -18,6 +18,7 @@ from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.problem import IntArray
 from dietcode.search_space.task import Task
 from dietcode.workload.instances import Instances
+from dietcode.workload.stops import uncompared
 
 _MAX_INSTANCE_ROWS = 4096
 # Fields that a report leaves out of some measurements.
@@ -70,7 +71,7 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
     instances, selection, rule, unused = task.instances, choice.selection, choice.rule, fitted.unused
     failed = [m for m in records.measurements.values() if m.error or m.micro_kernel.name in unused]
     num_instances = len(choice.assignment)
-    return {
+    report = {
         "format": "dietcode-report/1",
         "name": task.spec.name,
         "workload_digest": task.digest,
@@ -112,6 +113,10 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
             _instance(row, instances, fitted, choice) for row in range(min(num_instances, _MAX_INSTANCE_ROWS))
         ],
     }
+    caveat = uncompared(report)
+    if caveat:
+        report["selection"]["loss_not_known"] = caveat
+    return report
 
 
 def _provenance(
@@ -153,7 +158,8 @@ def _pruned(measurement: Measurement) -> dict[str, Any]:
 
 
 def _facts(measurement: Measurement) -> dict[str, Any]:
-    return {} if measurement.facts is None else {"facts": measurement.facts.to_json()}
+    facts = {} if measurement.facts is None else {"facts": measurement.facts.to_json()}
+    return facts | measurement.origin()
 
 
 def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dietcode.backends.protocol import MeasuringDevice
 from dietcode.cost_model.pruning import Pruning
+from dietcode.library.generator import generator_digest
 from dietcode.measure.measurer import RunResult
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, RecordsStore
@@ -62,7 +63,7 @@ class Trials:
 
     def _measure_one(self, candidate: Candidate, built: BuildResult) -> Measurement:
         kernel, device = candidate.micro_kernel, self.device
-        failed = Measurement(kernel, candidate.provenance)
+        failed = Measurement(kernel, candidate.provenance, code=built.code, generator=generator_digest())
         if built.error is not None or built.path is None:
             return replace(failed, error=built.error or "not built")
         error = self._check(kernel, built)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from dietcode.tuner.measuring import Keeper, explore
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
 from dietcode.tuner.size_cap import Built, FileSize, build_within
+from dietcode.tuner.stale import stale_line, stale_message
 from dietcode.tuner.verification import verify
 from dietcode.workload.spec import Spec
-from dietcode.workload.stops import against
+from dietcode.workload.stops import against, uncompared
 from dietcode.workload.text import counted
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
@@ -139,6 +141,7 @@ def make_library(
             _refuse_synthetic(device.record, allow_synthetic)
         else:
             device, why = backend.checking_device(spec, known)
+            known = _of_todays_code(backend, task, known, on_event)
         if device is not None and children is None:
             children = stack.enter_context(engine.children(device, lambda m: on_event(Event("calibrate", m))))
             started = time.monotonic()
@@ -162,6 +165,25 @@ def _refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
         raise RecordsError(
             f"the records are synthetic ({device['name']}): no device measured them; measure on a GPU"
         )
+
+
+def _of_todays_code(backend: Backend, task: Task, known: Records, on_event: OnEvent) -> Records:
+    """Return records without what was measured of code that is generated differently now.
+
+    Raises
+    ------
+    RecordsError
+        Nothing is left of them.
+    """
+    line = stale_line(backend, task.problem, known, backend.target_of(known, "the records"))
+    if line is None or not line["stale"]:
+        return known
+    left = replace(known, measurements=dict(known.measurements), rounds=list(known.rounds))
+    left.apply(line)
+    if not any(m.usable for m in left.measurements.values()):
+        raise RecordsError(f"the records: {stale_message(line)}, and nothing else; tune again to measure")
+    on_event(Event("select", stale_message(line)))
+    return left
 
 
 def _build(
@@ -207,8 +229,12 @@ def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
 
 def _selection_line(parts: Parts) -> str:
     facts, kept = parts.report["selection"], counted(len(parts.micro_kernels), "micro-kernel")
+    losses, caveat = (
+        f"{facts['loss_mean']:.1%} mean, {facts['loss_worst']:.1%} worst",
+        uncompared(parts.report),
+    )
+    said = f"not known: {caveat}" if caveat else f"{losses}, {against(parts.report)}"
     return (
         f"{kept} for {counted(parts.report['num_instances'], 'instance')} "
-        f"({facts['num_free_choice']} with free choice), predicted loss {facts['loss_mean']:.1%} mean, "
-        f"{facts['loss_worst']:.1%} worst, {against(parts.report)}"
+        f"({facts['num_free_choice']} with free choice), predicted loss {said}"
     )

@@ -11,7 +11,7 @@ Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -57,6 +57,8 @@ class AttentionPlan:
         Of the scores.
     causal : str or None
         The index of `rows` whose positions see no later key; the last position sees all.
+    masked_rows : str
+        ``zero`` or ``nan``: the result of a query that sees no key.
     """
 
     query: str
@@ -75,6 +77,11 @@ class AttentionPlan:
     width: str
     scale: float
     causal: str | None
+    masked_rows: str
+
+    def inverse(self, total: Any, one: Any, zero: Any, select: Callable[..., Any]) -> Any:
+        """Return 1 over the sum of a query's weights: what the sum of weighted values is multiplied with."""
+        return one / total if self.masked_rows == "nan" else select(total == zero, zero, one / total)
 
 
 def is_attention(nodes: Mapping[str, BlockNode]) -> bool:
@@ -200,6 +207,7 @@ def _roles(
         width=width,
         scale=float(softmax.attribute("scale")),
         causal=softmax.attribute("causal"),
+        masked_rows=softmax.attribute("masked_rows") or "zero",
     )
     wanted = {query: groups + rows, key: groups + keys, value: groups + keys, result: groups + rows}
     for name, last in ((query, depth), (key, depth), (value, width), (result, width)):

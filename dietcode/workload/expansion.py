@@ -9,7 +9,8 @@ A primitive is a pointwise function, or a sum, mean, maximum or minimum along th
     avgpool    y = (Σ x at the elements of the window, 0 outside) · 1/elements, or / those inside
     rmsnorm    y = x · rsqrt(mean(x²) + eps) · gamma
 
-So a row of softmax that is masked as a whole is 0. Standard library only.
+So a row of softmax that is masked as a whole is 0; with ``masked_rows: nan`` it is NaN, as 1/Σe is infinite.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -216,7 +217,9 @@ def _softmax(writer: _Writer, node: BlockNode) -> None:
         z = writer.emit("causal", z, option=node.attribute("causal"))
     highest = writer.emit("finite", writer.emit("max-of-numbers", z, axis=axis))
     e = writer.emit("exp-of-negative", writer.emit("sub", z, highest))
-    writer.emit("mul", e, writer.emit("reciprocal", writer.emit("sum", e, axis=axis)))
+    total = writer.emit("sum", e, axis=axis)
+    is_nan = node.attribute("masked_rows") == "nan"
+    writer.emit("mul", e, writer.emit("div", 1.0, total) if is_nan else writer.emit("reciprocal", total))
 
 
 def _layernorm(writer: _Writer, node: BlockNode) -> None:

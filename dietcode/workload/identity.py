@@ -1,4 +1,4 @@
-"""Digests that say whether two specs are the same workload, or the same job."""
+"""Digests that say whether two specs are the same workload, or the same job; and of generated source."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ def job_digest(spec: Spec, resolved_target: Mapping[str, Any]) -> str:
     """
     plain = spec.to_json()
     return _digest({"job": FORMAT, **plain, "tensors": _in_order(plain), "target": dict(resolved_target)})
+
+
+def source_digest(text: str) -> str:
+    """Return the digest of a micro-kernel's generated source, by which its measurements are known."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _in_order(plain: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -82,6 +82,12 @@ def _form_of_gelu(given: object) -> str:
     return str(given)
 
 
+def _masked_rows(given: object) -> str:
+    if given not in ("zero", "nan"):
+        raise ValueError(f"given {clip(given)}; allowed: zero or nan")
+    return str(given)
+
+
 @dataclass(frozen=True)
 class Attribute:
     """What an operator takes beside its operands.
@@ -210,7 +216,12 @@ OPERATORS: dict[str, BlockOperator] = {
     "hide": BlockOperator(("x", "lengths"), {"axis": Attribute(_index, REQUIRED)}, along_row=True),
     "softmax": BlockOperator(
         ("x", "mask"),
-        {**_AXIS, "scale": Attribute(_number, 1.0), "causal": Attribute(_index)},
+        {
+            **_AXIS,
+            "scale": Attribute(_number, 1.0),
+            "causal": Attribute(_index),
+            "masked_rows": Attribute(_masked_rows),
+        },
         num_optional=1,
         along_row=True,
     ),

@@ -159,7 +159,8 @@ class Budget(SpecModel):
     trials : int
         Most candidates that are measured; one in four, at most 32, goes to the seed where MetaSchedule runs.
     seconds : float
-        Most seconds of measuring; the library is built from what was measured until then.
+        Most seconds of measuring; the library is built from what was measured until then. Where the device
+        is calibrated first, which is kept for later jobs, up to half as many are added.
     """
 
     trials: StrictInt = Field(default=128, ge=1, le=1_000_000)

@@ -17,6 +17,13 @@ def cut_off_by(report: Mapping[str, Any]) -> str | None:
     return str(stop) if stop in (TRIALS, SECONDS) else None
 
 
+def uncompared(report: Mapping[str, Any]) -> str:
+    """Return why a predicted loss is not known, where only one micro-kernel was measured; '' elsewhere."""
+    if report["space"]["measured"] > 1:
+        return ""
+    return "one micro-kernel was measured, which is compared with none; allow a larger budget"
+
+
 def against(report: Mapping[str, Any]) -> str:
     """Return what a report's predicted loss is a loss against: no micro-kernel that was not measured."""
     stop = cut_off_by(report)

@@ -31,7 +31,7 @@ class TargetSpec(BaseModel):
     kind : "llvm", "cuda" or None
         None where `tag` is given.
     mcpu : str, optional
-        llvm: the CPU; left out, this machine's.
+        llvm: the CPU that code is for; left out, what this machine's flags say.
     mattr : tuple of str, optional
         llvm: features, each with its sign, like ``+avx2``.
     num_cores : int, optional

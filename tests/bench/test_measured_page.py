@@ -14,79 +14,38 @@ pytest.importorskip("torch", reason=of_extra("bench"))
 
 from told import DOCS, EARLIER, EPYC, SHARED, XEON, ZEN3, Row, geomean, record, told
 
-from benchmarks import headline, headline_tables, per_shape, readings
+from benchmarks import headline, headline_tables, over_range, per_shape, readings
 from benchmarks.facts import RESULTS
 
 
-def split(device: str) -> list[Row]:
-    """Ratios over PyTorch of bert-dense, of few rows and of many."""
-    summary = record(device, "cpu-bert-dense")["summary"]
-    return [value["ratio"] for key, value in summary.items() if key.startswith("T")]
-
-
 def test_the_page_tells_speeds_of_its_records() -> None:
-    text = told("docs/measured.md")
-    few, many = split(headline.README_DEVICE)
-    assert (
-        f"bert-dense is {few['geomean']:.2f} × (worst {few['worst']:.2f}) for T < 24 and "
-        f"{many['geomean']:.2f} × (worst {many['worst']:.2f}) from there on"
-    ) in text
-    rows = headline.found(RESULTS / SHARED, "cpu")
-    peaks = [bound for row in rows for bound in row["summary"]["peak_gflops"]]
-    gaps = [headline_tables.off_in_bursts(row) for row in rows]
-    calls = [headline_tables.call_by_call(row) for row in rows]
-    *means, last = (mean.removesuffix(" ×") for mean, _, _ in calls)
-    assert (
-        f"call by call {', '.join(means)} and {last} × (worst {min(w for _, w, _ in calls)}".rstrip(" ×")
-        in text
-    )
-    assert (
-        f"by {min(int(g[:-1]) for *_, g in calls)} to {max(int(g[:-1]) for *_, g in calls)}% (tables)"
-        in re.sub(r"\(\[tables\]\([^)]*\)\)", "(tables)", text)
-    )
-    ratios = {row["workload"]: row["summary"]["ratio"] for row in rows}
-    dense, *others = (ratios.pop(name) for name in ("bert-dense", "dense-rows", "bert-bmm-qk", "bert-bmm-pv"))
-    large, qk, pv = (f"{one['geomean']:.2f} × ({one['worst']:.2f})" for one in others)
-    assert not ratios, "no other workload was measured there"
-    said = [
-        f"between {min(peaks):.0f} and {max(peaks):.0f} GFLOP/s, bert-dense is {dense['geomean']:.2f} ×",
-        f"({dense['worst']:.2f} at worst), {split(SHARED)[1]['geomean']:.2f} × from T = 24 on, dense-rows",
-        f"{large}, batched products {qk} and {pv}, predictions off by",
-        f"{100 * min(gaps):.0f} to {max(gaps):.0%}",
-    ]
-    assert " ".join(said) in text
+    text, rows = told("docs/measured.md"), headline.found(RESULTS / headline.README_DEVICE, "cpu")
+    of = {row["workload"]: row for row in rows}
+    at = {name: {tuple(one["shape_vars"].values()): one for one in over_range.calm(of[name])} for name in of}
 
+    def ratio(name: str, size: int) -> str:
+        return f"{headline_tables.over_vendor(at[name][(size,)]):.2f}"
 
-def test_the_page_tells_speeds_call_by_call() -> None:
-    rows = {row["workload"]: row for row in headline.found(RESULTS / headline.README_DEVICE, "cpu")}
-    shown = [headline_tables.call_by_call(row) for row in rows.values()]
-    means = [mean for mean, _, _ in shown]
-    off = sorted(int(share.rstrip("%")) for _, _, share in shown)
-    dense, batched = ["bert-dense", "bert-dense-hidden", "dense-rows"], ["bert-bmm-qk", "bert-bmm-pv"]
-    assert list(rows) == [*dense, *batched, "two-dims", "resnet50-conv3x3"]
-    said = ", ".join(mean.removesuffix(" ×") for mean in means[:-1]) + f" and {means[-1]}"
-    text = told("docs/measured.md")
-    assert f"off by {off[0]} to {off[-1]}%, and the libraries are {said} as fast" in text
-    assert f"{min(worst for _, worst, _ in shown)} at worst" in text
-    left_out = {
-        name: sum(bool(one.get("disturbed")) for one in row["instances"]) for name, row in rows.items()
-    }
+    many = [headline_tables.over_vendor(one) for (size,), one in at["bert-dense"].items() if size >= 25]
+    for page in (text, told("README.md")):
+        assert f"bert-dense {'is ' if page is text else ''}{ratio('bert-dense', 1)} × at T = 1" in page
+        assert f"{min(many):.2f} to {max(many):.2f} × from T = 25 on" in page
+        said = f"{ratio('dense-rows', 1)} × at one row"
+        assert said in page and f"{ratio('dense-rows', 2048)} × at 2048" in page
+    off = sorted(int(headline_tables.call_by_call(row)[2].rstrip("%")) for row in rows)
+    assert f"predictions are off by {off[0]} to {off[-1]}%" in text
+    bursts = [headline_tables.off_in_bursts(row) for row in rows]
+    for page in (text, told("README.md"), told("docs/method.md")):
+        assert f"{100 * min(bursts):.0f} to {max(bursts):.0%}" in page
+    assert f"call by call, each after one of PyTorch's, by {off[0]} to {off[-1]}%" in told("docs/method.md")
+    left_out = {name: len(of[name]["instances"]) - len(at[name]) for name in of}
     assert {name: number for name, number in left_out.items() if number} == {"two-dims": 2}
-    assert "Two of 15 shapes of two-dims were disturbed" in text and len(rows["two-dims"]["instances"]) == 15
-    assert f"each after one of PyTorch's, by {off[0]} to {off[-1]}%" in told("docs/method.md")
-
-
-def test_the_page_tells_speeds_of_the_xeons_record() -> None:
-    rows = headline.found(RESULTS / XEON, "cpu")
-    assert [row["workload"] for row in rows] == ["bert-dense", "dense-rows", "bert-bmm-qk", "two-dims"]
-    ratios = [row["summary"]["ratio"] for row in rows]
-    shown = [headline_tables.call_by_call(row) for row in rows]
-    means = [f"{one['geomean']:.2f}" for one in ratios]
-    calls = [mean.removesuffix(" ×") for mean, _, _ in shown]
-    text, worst = told("docs/measured.md"), min(one["worst"] for one in ratios)
-    assert f"four of these workloads are {', '.join(means[:-1])} and {means[-1]} ×" in text
-    assert f"worst {worst:.2f}), and call by call {', '.join(calls[:-1])} and {calls[-1]} ×" in text
-    assert f"(worst {min(worst for _, worst, _ in shown).removesuffix(' ×')})" in text
+    assert "Two of 15 shapes of two-dims were disturbed" in text and len(of["two-dims"]["instances"]) == 15
+    shared = [
+        over_range.geomean(row, headline_tables.over_vendor)
+        for row in headline.found(RESULTS / SHARED, "cpu")
+    ]
+    assert [f"{one:.2f}" for one in shared[:2]] == ["0.91"] * 2 and "(0.91 × both" in text
 
 
 def test_the_page_tells_what_metaschedule_reaches_for_three_shapes() -> None:
@@ -113,7 +72,7 @@ def test_the_page_tells_what_metaschedule_reaches_for_three_shapes() -> None:
 def test_the_page_tells_what_several_micro_kernels_earn() -> None:
     names = ("dense-rows", "two-dims", "bert-bmm-qk", "bert-bmm-pv")
     found = [record(EPYC, f"single-{name}") for name in names]
-    *others, last = (f"{one['over_single']:.3f}" for one in found)
+    *others, last = (f"{headline_tables.over_single(one):.3f}" for one in found)
     text, by_prediction = told("docs/measured.md"), [one["over_single_predicted"] for one in found]
     said = f"timed in turns with it they are {', '.join(others)} and {last} × ({', '.join(names[:-1])} and"
     assert said in text
@@ -192,8 +151,9 @@ def test_the_page_tells_speeds_of_the_h100() -> None:
 def test_the_page_tells_where_calls_in_turns_are_slower_than_pytorchs() -> None:
     text, said = told("docs/measured.md"), []
     for name in ("bert-bmm-qk", "bert-bmm-pv"):
-        roof = record(EPYC, f"cpu-{name}")["summary"]["of_roof"]
-        assert f"{roof['geomean']:.0%} ({name}, {roof['worst']:.0%} at T = 1)" in text
+        row = record(EPYC, f"cpu-{name}")
+        roof, mean = row["summary"]["of_roof"], over_range.geomean(row, lambda one: one["of_roof"])
+        assert f"{mean:.0%} ({name}, {roof['worst']:.0%} at T = 1)" in text
         assert roof["worst_at"] == {"T": 1}
     for name in ("resnet50-conv3x3", "bert-dense-hidden", "bert-dense", "dense-rows", "bert-bmm-qk"):
         calm = [one for one in record(EPYC, f"cpu-{name}")["instances"] if not one.get("disturbed")]
@@ -283,7 +243,7 @@ def test_the_page_tells_what_parts_of_the_search_earn() -> None:
             low, high = (summary[part][f"score_{kind}"] for kind in ("least", "most"))
             assert low <= summary["full"]["score_median"] <= high, "no more than seeds differ by"
     found_best = headline.found(RESULTS / EARLIER, "oracle")
-    shares = [row["ratio_geomean"] for row in found_best]
+    shares = [over_range.geomean(row, lambda one: one["ratio"]) for row in found_best]
     assert f"The choice has {100 * min(shares):.1f} to {max(shares):.1%} of the throughput" in text
     assert f"{min(row['ratio_worst'] for row in found_best):.0%} at the worst shape (six workloads" in text
     assert len(found_best) == 6 and sum("dirty" in row["commit"] for row in found_best) == 2

@@ -11,9 +11,8 @@ from needs import of_extra
 pytest.importorskip("matplotlib", reason=of_extra("bench"))
 pytest.importorskip("torch", reason=of_extra("bench"))
 
-from told import DOCS, EARLIER, EPYC, OLD_EPYC, XEON, Row, geomean, record, told
+from told import DOCS, EARLIER, OLD_EPYC, record, told
 
-from benchmarks import recursion_page
 from benchmarks.facts import RESULTS, ROOT
 
 
@@ -41,55 +40,6 @@ def test_models_have_the_figures_of_their_records() -> None:
     bert = [f"{one['ratio']:.2f}" for one in record(OLD_EPYC, "model-bert-full")["rows"]]
     [said] = re.findall(r"weaker baseline than that of the table: ([\d., and]+) ×", told("docs/models.md"))
     assert sorted(re.findall(r"\d\.\d\d", said)) == sorted(bert)
-
-
-def test_programs_have_the_figures_of_their_records() -> None:
-    text, rows = told("docs/programs.md"), record(EPYC, "programs")["rows"]
-    assert not any(row["disturbed"] for row in rows)
-    of = {(row["program"], row["hidden"], row["batch"]): row for row in rows}
-    over = {key: row["dynet_ms"] / row["dietcode_ms"] for key, row in of.items() if row.get("dynet_ms")}
-    assert f"Over DyNet: {geomean(over.values()):.1f} × in geometric mean, {min(over.values()):.1f} ×" in text
-    assert min(over, key=lambda key: over[key]) == ("drnn", 256, 8)
-    eager = {key: row["eager_ms"] / row["dietcode_ms"] for key, row in of.items() if key[2] == 64}
-    slow = [eager.pop(key) for key in (("early_exit", 256, 64), ("early_exit", 512, 64), ("mv_rnn", 128, 64))]
-    first, second, third = (f"{one:.1f}" for one in slow)
-    assert f"at 64: {min(eager.values()):.1f} × and more, but {first} and {second} × for early exit" in text
-    assert f"{third} × for the MV-RNN of 128" in text
-    trees = [of["tree_lstm", 256, batch] for batch in (8, 64)]
-    beside = [row["dietcode_ms"] / row["recursion_ms"] for row in trees]
-    assert f"Trees take {beside[0]:.2f} (8) and {beside[1]:.2f} (64) × the time of the recursion" in text
-    other = record(XEON, "programs")["rows"]
-    over_other = [row["dynet_ms"] / row["dietcode_ms"] for row in other if row.get("dynet_ms")]
-    assert (
-        f"over DyNet {geomean(over_other):.1f} × in the mean and {min(over_other):.1f} × at the least" in text
-    )
-    rest = [ratio for (program, *_), ratio in over.items() if program not in {"birnn", "stack_rnn"}]
-    assert f"BiRNN and StackRNN are most of it; without them {geomean(rest):.1f} ×" in text
-
-
-def over_torch(row: Row) -> float:
-    """Seconds of PyTorch's fastest form over ours, that with tables of words among them."""
-    ours = row["secs"]["dietcode"]
-    return min(secs / ours for name, secs in row["secs"].items() if name.startswith("by level"))
-
-
-def test_recursions_have_the_figures_of_the_xeons_record() -> None:
-    text, rows = told("docs/recursion.md"), record(XEON, "recursion")["rows"]
-    for hidden, said in (
-        (256, "{} × over DyNet and {} × over PyTorch, with tables too, in geometric mean"),
-        (512, "of 512 {} and {}"),
-    ):
-        some = [
-            row
-            for row in rows
-            if row["hidden"] == hidden and row["model"] in {"tree-fc", "tree-lstm", "tree-gru"}
-        ]
-        by = [[over(row) for row in some] for over in (recursion_page.over_dynet, over_torch)]
-        assert said.format(*(f"{geomean(one):.1f}" for one in by)) + ", at worst" in text
-        assert f"at worst {min(by[0]):.1f} and {min(by[1]):.1f}" in text
-    steps = [row for row in rows if row["model"] == "lstm"]
-    ratios = [f"{over_torch(row):.2f}" for row in steps]
-    assert f"over `torch.nn.LSTM`: {ratios[0]}, {ratios[1]} and {ratios[2]} at batch 1, 10 and 64" in text
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,15 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert f"round 1 {HOSTILE}\n" in shown
     assert shown.count(HOSTILE) == 6, "the table shows it too"
-    assert "\n            against the 1 measured\n" in shown
+    assert "predicted loss not known:\n            one micro-kernel was measured" in shown
+    assert "mean" not in shown and "\nrule        1 leaves, depth 0\n" in shown
     assert "\nthreads     2, as tuned; dietcode.load(DIR, num_threads=N)" in shown
+    report["space"]["measured"] = 2
+    show_library(manifest, dispatch, report)
+    assert "\n            against the 2 measured\n" in capsys.readouterr().out
     report["rounds"][-1]["stop"] = "seconds"
     show_library(manifest, dispatch, report)
-    assert "against the 1 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out
+    assert "against the 2 measured; the budget's seconds cut the search off\n" in capsys.readouterr().out
 
 
 def test_alignment_classes_are_told_in_words() -> None:

@@ -34,11 +34,6 @@ SPEC = spec_data(
 )
 
 
-def heed_interrupts() -> None:
-    """A job in a shell's background, which this run may be, inherits that SIGINT is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
     """Start ``python -m dietcode`` with a cache of its own."""
     return subprocess.Popen(
@@ -49,7 +44,6 @@ def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
         cwd=ROOT,
         env=os.environ | {"DIETCODE_CACHE": str(cache), "PYTHONFAULTHANDLER": "1"},
         start_new_session=True,
-        preexec_fn=heed_interrupts,  # noqa: PLW1509 - this process has one thread then
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +17,12 @@ from small_models import expected, mlp, weights_of
 
 import dietcode
 from dietcode.client import Client
+from dietcode.client.lock import lock_weights, read_lock
 from dietcode.client.pull import install as install_locked
 from dietcode.client.pull import pull_and_lock
 from dietcode.errors import DietCodeError, LibraryError
-from dietcode.models.compiling import save_weights
+from dietcode.models.bundle_files import save_weights
+from dietcode.runtime.manifest import sha256_file
 from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database
 
@@ -124,6 +127,52 @@ def test_a_lock_file_has_models_too(replay: Replay, tmp_path: Path, weights: Pat
     (done,) = install_locked(lock, None, None)
     assert done.folder == tmp_path / "mlp"
     check(dietcode.load(done.folder, weights=weights))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_weights_of_the_lock_file(
+    replay: Replay, tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """Which no server has: by default the file that was submitted, a loud other one where it is named."""
+    lock, bundle = tmp_path / "dietcode.lock", tmp_path / "build" / "mlp"
+    lock_weights(lock, "mlp", weights)
+    with Client() as client:
+        pull_and_lock(client.transport, "mlp", bundle, lock, print)
+    if beside:  # moved into the bundle, which does not list it
+        weights = weights.rename(bundle / "weights.safetensors")
+    check(dietcode.load(bundle))
+    check(pickle.loads(pickle.dumps(dietcode.load(bundle))))
+    monkeypatch.chdir(tmp_path)
+    cached = dietcode.pull("mlp@1", **{"weights": weights} if beside else {})
+    check(cached)
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(content)
+    said = rf"{weights.name}: sha256:\w{{64}}, other weights than .*dietcode.lock has for mlp, sha256:"
+    with pytest.raises(LibraryError, match=f"{said}.*; restore it, or name the file by weights="):
+        dietcode.load(bundle)
+    with pytest.warns(UserWarning, match=said):
+        dietcode.load(bundle, weights=weights)
+    if not beside:
+        with pytest.raises(LibraryError, match=f"{said}.*; restore it, or submit the model again"):
+            install_locked(lock, None, None)
+    weights.unlink()
+    with pytest.raises(LibraryError, match="no such file; pass weights="):
+        dietcode.load(bundle)
+
+
+@pytest.mark.parametrize("file", ["/etc/x", "../x", "", "a\0b", 3])
+def test_a_lock_file_with_odd_weights_is_refused(tmp_path: Path, weights: Path, file: Any) -> None:
+    lock = tmp_path / "dietcode.lock"
+    lock_weights(lock, "mlp", weights)
+    plain = json.loads(lock.read_text())
+    assert plain["weights"] == {
+        "mlp": {"file": weights.name, "sha256": sha256_file(weights), "size_bytes": weights.stat().st_size}
+    }
+    plain["weights"]["mlp"]["file"] = file
+    lock.write_text(json.dumps(plain))
+    with pytest.raises(LibraryError, match=r"weights"):
+        read_lock(lock)
 
 
 def edited(reply: Reply, change: Callable[[dict[str, Any]], Any]) -> Reply:

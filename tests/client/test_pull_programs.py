@@ -18,7 +18,7 @@ from dietcode.cli.app import inspect
 from dietcode.client import Client
 from dietcode.client.pull import pull_and_lock
 from dietcode.errors import LibraryError
-from dietcode.models.compiling import save_weights
+from dietcode.models.bundle_files import save_weights
 from dietcode.runtime.manifest import MANIFEST, PROGRAM, SIGNATURE, file_facts
 from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database

@@ -17,7 +17,7 @@ from dietcode.cli.app import inspect
 from dietcode.client import Client
 from dietcode.client.pull import install as install_locked
 from dietcode.client.pull import pull_and_lock
-from dietcode.models.compiling import save_weights
+from dietcode.models.bundle_files import save_weights
 from dietcode_server.dashboard.bundle_snippet import bundle_snippet
 from dietcode_server.store.database import Database
 

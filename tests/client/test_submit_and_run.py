@@ -130,7 +130,20 @@ def _command(inside: Callable[..., Any], *arguments: object) -> Any:
 
 def _bundle(inside: Callable[..., Any], file: Path, name: str, samples: str, *options: object) -> Path:
     """Submit an object of a file, watch its job, and pull what it made."""
-    given = (f"{file}:{name}", "--samples", samples, "--name", name, "--trials", "2", "--seconds", "2")
+    lock = file.with_name("dietcode.lock")
+    given = (
+        f"{file}:{name}",
+        "--lock",
+        lock,
+        "--samples",
+        samples,
+        "--name",
+        name,
+        "--trials",
+        "2",
+        "--seconds",
+        "2",
+    )
     done = _command(inside, "submit", *given, *options)
     job = done.stdout.split()[-1]
     watched = _command(inside, "watch", job)
@@ -163,7 +176,7 @@ def test_a_recursion(served: str, inside: Callable[..., Any], file: Path) -> Non
     assert manifest["samples"]["calls"] == 1 and manifest["workspace_bytes"] >= 64 * manifest["node_bytes"]
     text = _command(inside, "inspect", bundle).stdout
     assert "schedules" in text and "not timed" in text and "workspace" in text
-    model = dietcode.load(bundle, weights=file.with_suffix(".safetensors"))
+    model = dietcode.load(bundle)  # with the weights that the lock file names
     children = np.array([[-1, -1, -1], [0, -1, -1], [0, 1, -1], [2, 0, 1]], np.int32)
     x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
     wanted = _module(file).tree(SimpleNamespace(children=children), x, all_nodes=True)
@@ -174,7 +187,7 @@ def test_a_recursion(served: str, inside: Callable[..., Any], file: Path) -> Non
 @pytest.mark.long  # as a recursion; jobs of programs are in server/engine/test_program_jobs.py
 def test_a_program(served: str, inside: Callable[..., Any], file: Path) -> None:
     bundle = _bundle(inside, file, "settle", "rows")
-    program = dietcode.load(bundle, weights=file.with_suffix(".safetensors"))
+    program = dietcode.load(bundle)
     module = _module(file)
     given = [torch.randn(8, generator=torch.Generator().manual_seed(seed)) for seed in range(9)]
     for (own, count), one in zip(program(given), given, strict=True):

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.app import create_app
+from dietcode_server.dashboard import results
 from dietcode_server.dashboard.charts import short
 from dietcode_server.dashboard.compare import differences
 from dietcode_server.dashboard.curves import fit_of, trade_off
@@ -370,6 +371,12 @@ def test_a_loss_says_against_what(site: Site) -> None:
     text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
     assert "predicted loss against the 4 measured 1.00 % mean, 4.00 % worst" in text
     assert "the budget's trials cut the search off" in text
+
+
+def test_a_loss_of_one_against_itself_is_not_shown(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "uncompared", lambda _: "one was measured")
+    text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
+    assert "measured not known: one was measured the budget's trials" in text
 
 
 def test_lists_have_worst_and_best_beside_a_speed_up(site: Site) -> None:

@@ -220,8 +220,12 @@ def test_the_device_says_what_it_is(network: RpcNetwork, engine: RpcDevice) -> N
     assert engine.resolve(TargetSpec(kind="llvm")) == device
     more = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=64))
     assert more.refusal is not None and "board behind" in more.refusal and "64 cores" in more.refusal
+    assert device.host.features == Host.here().features
     engine.host = dataclasses.replace(device.host, mcpu="haswell")
-    with pytest.raises(TuningError, match="was haswell; start the worker anew"):
+    engine.children(device, print).__enter__().close()  # the name of a processor is for people
+    engine.host = dataclasses.replace(device.host, features=("avx512fp16", *device.host.features[1:]))
+    change = f"has {device.host.features[0]} and lacks avx512fp16, unlike before; start the worker anew"
+    with pytest.raises(TuningError, match=change):
         engine.children(device, print).__enter__()
 
 

@@ -13,6 +13,10 @@ import pytest
 from child_processes import gone
 from implementations import IMPLEMENTATIONS, Case
 
+from benchmarks.fake_children import FakeChildren
+from dietcode.backends.table import BACKENDS
+from dietcode.measure.cpu_worker import CpuRecipe
+
 # Those of a network have tests of their own in `engines/`; a cluster and a tracker take seconds to start.
 CASES = [
     pytest.param(name, marks=pytest.mark.long) if name.startswith(("ray", "rpc")) else name
@@ -41,6 +45,11 @@ def right(case: Case) -> str:
     """Code that is right."""
     (built,) = case.children.build([case.build["right"]])
     assert built.path is not None, built.error
+    recipe: Any = case.build["right"].recipe
+    if not isinstance(case.children, FakeChildren):
+        kernel = recipe.micro_kernels[0] if isinstance(recipe, CpuRecipe) else recipe.micro_kernel
+        now = BACKENDS[recipe.target.kind].code_digest(recipe.problem, recipe.target, kernel)
+        assert built.code == now, "known by the source that is generated now"
     return built.path
 
 

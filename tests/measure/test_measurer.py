@@ -388,6 +388,17 @@ def test_a_sweep_that_stays_so_is_taken_after_some_seconds(
     assert fake.num_calls["time"] == 7 + 6 * 7 + 2 * 7
 
 
+@pytest.mark.parametrize("flickers", [False, True])
+def test_a_short_budget_is_not_spent_on_noisy_sweeps(make: Any, flickers: bool) -> None:
+    _, measuring = make(device=FakeCpu(0.1))
+    measuring.measurer.flickers = flickers
+    sweeps = []
+    time_problem = measuring.measurer.time_problem
+    measuring.measurer.time_problem = lambda *given: sweeps.append(given) or time_problem(*given)
+    assert measuring.calibrate(0.0)["kappa"] == pytest.approx(0.1, abs=0.05)
+    assert len(sweeps) == 7 + 7 + 2 * 7, "seven of the reference, of the sweep, and of both steps of FMAs"
+
+
 def test_an_earlier_calibration_is_read_as_it_was_made(make: Any) -> None:
     """Before it told the extents of a reading these were a row of tiles, at first of eight waves."""
     _, measuring = make()

@@ -236,6 +236,54 @@ def test_what_is_known_stays(tmp_path: Path) -> None:
     assert store.import_file(path)[1] == 0
 
 
+def test_other_code_of_a_micro_kernel_is_new(tmp_path: Path, own_cache: Path) -> None:
+    path, origin = tmp_path / "given.jsonl", {"code": "a" * 16, "generator": "b" * 64}
+    write_records(path, own_records(measurement(**origin), FAILED))
+    known, _ = store.import_file(path)
+    assert known == read_records(path) and known.measurements[MicroKernel(6, 16)].code == "a" * 16
+    write_records(path, own_records(measurement(secs=(1.0,), **origin | {"code": "c" * 16})))
+    known, added = store.import_file(path)
+    assert added == 1 and known.measurements[MicroKernel(6, 16)].secs == (1.0,)
+    known.rounds = [{"number": 1}]
+    known.apply({"kind": "generator", "digest": "d" * 64, "stale": [MicroKernel(6, 16).name]})
+    assert [(m.micro_kernel, m.generator) for m in known.measurements.values()] == [
+        (MicroKernel(4, 24), "d" * 64)
+    ]
+    assert known.rounds == []
+    for spoilt in ({"digest": "no digest"}, {"stale": "6x16"}, {"stale": ["a\nb"]}):
+        with pytest.raises((ValueError, TypeError)):
+            known.apply({"kind": "generator", "digest": "d" * 64, "stale": []} | spoilt)
+
+
+def test_what_was_measured_before_devices_were_known_by_their_features(
+    tmp_path: Path, own_cache: Path
+) -> None:
+    """Their folder was of another id, with a header that has neither the machine nor a former id."""
+    device = device_record(resolve_target(SPEC.target), spec=SPEC.target)
+    old = own_records(measurement())
+    old.device = {"name": device["name"], "target": device["target"], "id": device["formerly"]}
+    other, exported = own_records(FAILED), tmp_path / "exported.jsonl.zst"
+    other.workload, other.device = "sha256:" + "b" * 64, old.device
+    write_records(exported, own_records(FAILED))
+    for one in (old, other):
+        write_records(tmp_path / "given.jsonl", one)
+        store.import_file(tmp_path / "given.jsonl")
+    folder = own_cache / "records" / device["formerly"]
+    (folder / "damaged.jsonl").write_text("[]\n")
+    (folder / "x.metaschedule").mkdir()
+    assert store.export_file(SPEC, tmp_path / "now.jsonl").device == device
+    assert [path.name for path in folder.iterdir()] == ["damaged.jsonl"], "is nobody's to delete"
+    file = FileKeeper().open(old.workload, device)
+    assert file.records.device == device and file.records.measurements == old.measurements
+    assert [known.measurements for known in FileKeeper().others(old.workload, device)] == [other.measurements]
+    assert file.path.with_name("x.metaschedule").is_dir()
+    moved = read_records(exported)  # of that time, and imported only now
+    moved.device = old.device
+    write_records(exported, moved)
+    store.import_file(exported)
+    assert len(FileKeeper().open(old.workload, device).records.measurements) == 2
+
+
 def test_a_header_cannot_name_a_place(tmp_path: Path, own_cache: Path) -> None:
     bad = own_records(measurement())
     bad.device["id"] = "../../escaped"

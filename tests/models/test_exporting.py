@@ -192,6 +192,75 @@ def test_names_of_derived_dimensions() -> None:
         assert_same(module, graph, weights, (torch.randn(2, 3, size, 6),))
 
 
+class Differences(torch.nn.Module):
+    """Inputs in a list and by name, beside a parameter and a buffer, each with a factor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.nn.Parameter(torch.randn(3, 4))
+        self.register_buffer("cache", torch.zeros(3, 4))
+
+    def forward(self, x: Any, rest: Any, z: Any = None) -> Any:
+        """Return differences."""
+        y, *more = rest
+        found = x - 2 * y + self.own * 3 - self.cache * 5
+        for number, one in enumerate(more):
+            found = found + one["in"] * (7 + number)
+        return found if z is None else found - z * 11
+
+
+def _one_tensor(module: Any) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Calls that pass one tensor more than once, or the module's own."""
+    o = torch.ones(3, 4)
+    return {
+        "twice": ((o, [o]), {}),
+        "nested": ((o, [o, {"in": o}, {"in": o}]), {}),
+        "by name": ((torch.ones(3, 4), [o]), {"z": o}),
+        "a parameter": ((module.own, [o]), {}),
+        "a buffer": ((o, [module.cache]), {}),
+        "views": ((o[:], [o, {"in": module.cache[:]}]), {"z": o[1]}),
+    }
+
+
+@pytest.mark.parametrize("kind", _one_tensor(Differences()))
+def test_one_tensor_as_the_example_of_several_inputs(kind: str, tmp_path: Path) -> None:
+    """PyTorch's export knows tensors by identity, and reads the last of such inputs for all of them."""
+    module = Differences().eval()
+    args, kwargs = _one_tensor(module)[kind]
+    graph, weights = imported(export(module, args, kwargs))
+    others = torch.utils._pytree.tree_map(torch.randn_like, (args, kwargs))
+    assert_same(module, graph, weights, *others)
+    torch.export.save(torch.export.export(module, args, kwargs), tmp_path / "m.pt2")
+    saved = load_exported(tmp_path / "m.pt2")
+    with pytest.raises(ModelError, match=r"export(ed)? (again )?by dietcode\.export") as caught:
+        imported(saved)
+    is_guarded = kind == "views"  # by sizes of what the example is a view of
+    assert ("takes them for one" in str(caught.value)) != is_guarded
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_inputs_that_are_not_read(is_own: bool, tmp_path: Path) -> None:
+    """An example of zeros, as BatchNorm's unread count of batches may be."""
+
+    class Unread(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("number", torch.zeros(3))
+
+        def forward(self, x: Any, y: Any, z: Any) -> Any:
+            return x + 1
+
+    o = torch.zeros(3)
+    for args in ((torch.ones(3), o, o), (o, torch.ones(3), torch.ones(3))):
+        program = (export if is_own else torch.export.export)(Unread().eval(), args)
+        torch.export.save(program, tmp_path / "m.pt2")
+        if is_own or args[1] is o:
+            imported(load_exported(tmp_path / "m.pt2"))
+        else:  # nobody can tell it from the buffer itself
+            with pytest.raises(ModelError, match=r"^x: its example is number of the model, unread; PyTorch"):
+                imported(load_exported(tmp_path / "m.pt2"))
+
+
 class Unpatched(torch.nn.Module):
     """Images of patches of 2 by 2, put together by a composite operator that has no rule of its own."""
 
@@ -225,7 +294,8 @@ class Written(torch.nn.Module):
 def test_arguments_have_the_names_that_their_author_wrote(own: Any, tmp_path: Path) -> None:
     x, dims = torch.randn(3, 4), {0: L}
     shapes = {"L": dims, "pastStates": [dims, dims], "biasOf": None}
-    program = own(Written().eval(), (x, [x, x]), {"biasOf": x[0]}, dynamic_shapes=shapes)
+    args = (x, [x + 1, x + 2])
+    program = own(Written().eval(), args, {"biasOf": x[0]}, dynamic_shapes=shapes)
     torch.export.save(program, tmp_path / "model.pt2")
     graph, _ = import_exported(load_exported(tmp_path / "model.pt2"), "model", {})
     assert next(iter(graph.inputs)) == "L" and list(graph.inputs)[-1] == "biasOf"

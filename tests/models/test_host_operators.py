@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.graph.operators import GRAPH_OPERATORS, LIBRARY_FUNCTIONS
 from dietcode.runtime.host.pointwise import erf
 from dietcode.runtime.host_operators import HOST, HOST_INTO, VIEWS
 
@@ -31,10 +31,10 @@ UNARY = [
     "sigmoid",
     "sin",
     "cos",
-    "atan",
 ]
-UNARY += ["floor", "ceil", "round"]
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "floor_divide", "remainder", "pow"]
+UNARY += ["floor", "ceil", "round", *LIBRARY_FUNCTIONS]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "floor_divide", "remainder", "fmod", "pow"]
+BINARY += ["atan2", "copysign", "hypot"]
 COMPARISONS = ["less", "less_equal", "equal", "not_equal"]
 
 
@@ -70,7 +70,7 @@ def test_no_operator_warns(dtype: str) -> None:
             assert HOST[name]([x], {})[0].dtype == dtype, name
         for name in BINARY:
             assert HOST[name]([x, x], {})[0].dtype == dtype, name
-        HOST["softmax"]([x], {"axis": 0})
+        HOST["softmax"]([x], {"axis": 0, "masked_rows": "nan"})
         HOST["cast"]([x], {"dtype": "int32"})
 
 
@@ -134,7 +134,8 @@ def test_attention(heads: tuple[int, int], causal: str) -> None:
         k, v = (random.standard_normal((2, heads[1], num_keys, 8)).astype(np.float32) for _ in range(2))
         mask = random.standard_normal((2, 1, num_queries, num_keys)).astype(np.float32)
         mask[0, 0, 0] = -np.inf
-        (found,) = HOST["attention"]([q, k, v, mask], {"scale": 0.3, "causal": causal})
+        attributes = {"scale": 0.3, "causal": causal, "masked_rows": "zero"}
+        (found,) = HOST["attention"]([q, k, v, mask], attributes)
         assert found.dtype == np.float32
         last = {"none": num_keys, "first": 0, "last": num_keys - num_queries}[causal]
         for head in range(heads[0]):

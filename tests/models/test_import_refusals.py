@@ -12,11 +12,13 @@ import pytest
 from graph_runs import exported, imported, torch
 
 from dietcode.errors import ModelError, ShapeError
+from dietcode.models.exporting import export
 from dietcode.models.importing.dimensions import name_dimensions
 from dietcode.models.importing.exported import import_exported, load_exported
 from dietcode.runtime.host_operators import HOST
 
-L = torch.export.Dim("L", min=1, max=64)
+Dim = torch.export.Dim
+L = Dim("L", min=1, max=64)
 HERE = "/".join(Path(__file__).parts[-2:])
 
 
@@ -161,7 +163,7 @@ def test_training_mode() -> None:
 
 def test_dimensions_without_bounds() -> None:
     module = Module(lambda self, x: x + 1)
-    program = exported(module, (torch.ones(9, 4),), ({0: torch.export.Dim("L")},))
+    program = exported(module, (torch.ones(9, 4),), ({0: Dim("L")},))
     with pytest.raises(ModelError, match=r"x_0 \(x.0\): no upper bound; .* --range x_0=1..512"):
         imported(program)
     graph, _ = imported(program, x_0=(1, 512))
@@ -185,6 +187,45 @@ def test_ranges(ranges: dict[str, tuple[int, int]], problem: str) -> None:
     program = exported(Module(lambda self, x: x + 1), (torch.ones(9, 4),), ({0: L},))
     with pytest.raises(ModelError, match=problem):
         imported(program, **ranges)
+
+
+@pytest.mark.parametrize(
+    ("export_", "dim", "wanted", "problem"),
+    [
+        (
+            exported,
+            Dim("L", min=2, max=9),
+            {"x_1": (1, 8)},
+            '; for others, export again: dietcode.export with Dim("x_1", min=1, max=8)',
+        ),
+        (exported, Dim.DYNAMIC, {"x_1": (1, 8)}, "allowed: 2..…; for others, export again"),
+        (exported, 2 * Dim("h", min=1, max=9), {}, None),
+        (
+            export,
+            Dim("L", min=2, max=9),
+            {"L": (1, 8)},
+            "--range L=1..8: outside of what the model was exported for; allowed: 2..9",
+        ),
+        (export, Dim("L", min=2, max=9), {"L": (2, 10)}, 'Dim("L", min=2, max=10)'),
+        (export, 2 * Dim("h", min=2, max=4), {"h": (1, 4)}, "allowed: 2..4"),
+        (export, 2 * Dim("h", min=1, max=4), {"h": (0, 4)}, "allowed: 1..4"),
+    ],
+)
+def test_ranges_that_the_branches_of_an_export_do_not_hold_for(
+    export_: Any, dim: Any, wanted: dict[str, tuple[int, int]], problem: str | None
+) -> None:
+    """The way of ``if L > 1`` that an export with a min of 2 keeps was taken for L = 1 too."""
+    program = export_(
+        Module(lambda self, x: x * 2 if x.shape[1] > 1 else x * 3).eval(),
+        (torch.ones(3, 6),),
+        dynamic_shapes=({1: dim},),
+    )
+    if problem is None:
+        assert list(imported(program, **wanted)[0].ranges.values()) == [(2, 9)]
+    else:
+        with pytest.raises(ModelError) as caught:
+            imported(program, **wanted)
+        assert problem in str(caught.value)
 
 
 def test_dimensions_that_turned_constant() -> None:
@@ -220,7 +261,7 @@ def test_what_depends_on_a_refused_size_is_not_listed() -> None:
         counts = torch.bincount(x[:, 0].long(), minlength=3)
         return counts[: x.shape[0]].float(), torch.zeros(counts.shape[0]) + 1, torch.linalg.det(x[:4])
 
-    program = exported(Module(function), (torch.ones(9, 4),), ({0: torch.export.Dim("L", min=4, max=64)},))
+    program = exported(Module(function), (torch.ones(9, 4),), ({0: Dim("L", min=4, max=64)},))
     with pytest.raises(ModelError) as caught:
         imported(program)
     problems = str(caught.value).split(": ", 1)[1].split("; ")
@@ -249,7 +290,7 @@ def test_a_dimension_that_becomes_a_constant_is_no_silent_one(tmp_path: Path) ->
         return y
 
     for most in (2, 3):
-        b = torch.export.Dim("B", min=1, max=most)
+        b = Dim("B", min=1, max=most)
         program = torch.export.export(
             Module(writes_a_slice).eval(), (torch.zeros(2, 5, 4),), dynamic_shapes=({0: b},)
         )

@@ -51,7 +51,7 @@ RESIZED: dict[str, list[Function]] = {
         lambda x: F.interpolate(x, scale_factor=(1.5, 0.5), mode="bicubic"),
         lambda x: F.interpolate(x, size=(5, x.shape[3] + 2), mode="bicubic"),
         lambda x: F.interpolate(x, size=(7, 1), mode="bicubic", align_corners=True),
-        # Products that floats round. 1.3 makes 3 of 3 rows, and 2.1 makes 6: PyTorch forgets the factor there.
+        # Products that floats round. 1.3 makes 3 of 3 rows, 2.1 makes 6: PyTorch forgets the factor there.
         lambda x: F.interpolate(x, scale_factor=(1.3, 1.1), mode="bilinear"),
         lambda x: F.interpolate(x, scale_factor=(1.3, 2.1)),
         lambda x: F.interpolate(x, scale_factor=(2.1, 1.3)),

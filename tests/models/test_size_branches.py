@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,22 @@ def test_branches_that_the_ranges_decide() -> None:
     graph, weights = imported(export(module, (torch.randn(8, 3),), dynamic_shapes=(({0: 2 * B},),)))
     for rows in (2, 6, 18):
         assert_same(module, graph, weights, (torch.randn(rows, 3),))
+
+
+@pytest.mark.parametrize("example", [2, 6])
+def test_branches_on_multiples_of_a_dim(example: int) -> None:
+    """PyTorch begins the range of h in ``2*h`` at 2, so that a branch that h = 1 does not take was kept."""
+    shapes = (({1: 2 * Dim("h", min=1, max=4)},),)
+    for said, function in (
+        ("2*h > 2", lambda x: x * 2 if x.shape[1] > 2 else x * 3),
+        ("2*h == 2", lambda x: x * 2 if x.shape[1] == 2 else x * 3),
+    ):
+        with pytest.raises(ModelError, match=rf"a branch on {re.escape(said)} \({HERE}:"):
+            export(FunctionOfSizes(function).eval(), (torch.randn(3, example),), dynamic_shapes=shapes)
+    module = FunctionOfSizes(lambda x: x.view(3, -1, 2) + x.view(3, -1, 2)[:, :1]).eval()
+    graph, weights = imported(export(module, (torch.randn(3, example),), dynamic_shapes=shapes), h=(1, 3))
+    for half in (1, 2, 3):
+        assert_same(module, graph, weights, (torch.randn(3, 2 * half),))
 
 
 GUARDED: list[tuple[Callable[..., Any], Callable[[int, int], bool]]] = [

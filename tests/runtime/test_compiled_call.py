@@ -19,7 +19,7 @@ from needs import of_extra
 from small_libraries import SAFE_ERROR, SPECS, built, built_of, draw, error, expected, spec_data
 
 import dietcode
-from dietcode.errors import TensorError
+from dietcode.errors import LibraryError, TensorError
 from dietcode.runtime import compiled
 from dietcode.runtime.compile_launcher import python_headers
 from dietcode.runtime.tensors import Packed
@@ -222,7 +222,7 @@ def test_errors_of_the_code_are_left_to_the_long_way() -> None:
     x, w = np.ones((4, 37), np.float32), library.pack(W=np.ones((100, 37), np.float32))
     library.resolve([x.shape, w.shape], ())
     assert short(library, X=x, W=w) is NotImplemented and seen == [((4, 37), 4, (4, 100), 4)]
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(LibraryError, match="its code takes other tensors: no; compile it again"):
         library(X=x, W=w)
 
 

@@ -46,7 +46,7 @@ class Played:
         self.weights, self.packed_shape = operand, packed.shape
 
     def _run(self, *arguments: Any) -> None:
-        arrays = dict(zip(self.problem.inputs, arguments, strict=False))
+        arrays = dict(zip(self.problem.arguments, arguments, strict=False))
         if self.weights is not None:
             arrays["W"] = self.weights
         self.values = arguments[len(arrays) + 1 :]

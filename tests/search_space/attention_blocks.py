@@ -66,10 +66,10 @@ ON_GPUS = [name for name, (_, attributes, _) in ATTENTIONS.items() if "lengths" 
 """Cases that GPUs have code for."""
 
 
-def attention_data(name: str) -> dict[str, Any]:
-    """A spec of a case."""
+def attention_data(name: str, **more: str) -> dict[str, Any]:
+    """A spec of a case, with more attributes of its softmax."""
     (q, k, v, mask, scores, output), attributes, fixed = ATTENTIONS[name]
-    attributes = dict(attributes)
+    attributes = attributes | more
     lengths = attributes.pop("lengths", None)
     functions, reads = attributes.pop("functions", ({}, {}))
     operands = {"Q": q, "K": k, "V": v} | ({} if mask is None else {"mask": mask})
@@ -96,9 +96,9 @@ def attention_data(name: str) -> dict[str, Any]:
     }
 
 
-def attention_of(name: str) -> AttentionProblem:
+def attention_of(name: str, **more: str) -> AttentionProblem:
     """The problem of a case."""
-    return AttentionProblem.of_spec(spec_from_data(attention_data(name)))
+    return AttentionProblem.of_spec(spec_from_data(attention_data(name, **more)))
 
 
 def attention_kernels(problem: AttentionProblem, limits: Limits) -> list[AttentionKernel]:

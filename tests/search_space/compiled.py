@@ -100,7 +100,7 @@ class Compiled:
         rng, problem = np.random.default_rng(seed), self.problem
         return {
             name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
-            for name in problem.inputs
+            for name in problem.arguments
         }
 
     def arguments(self, inputs: dict[str, Any], extents: dict[str, int] | None = None) -> list[Any]:

@@ -119,7 +119,7 @@ class CompiledDepthwise:
             shapes = dict(layouts(self.problem, extents, self.limits.lanes))
             given[operand] = np.full(shapes[operand], np.nan, np.float32)
             self.module["pack"](inputs[operand], given[operand])
-        return [given[name] for name in self.problem.inputs]
+        return [given[name] for name in self.problem.arguments]
 
     def empty(self, extents: dict[str, int]) -> Any:
         return nan_filled(self.problem.shape(self.problem.output, extents), self.problem.output_dtype)

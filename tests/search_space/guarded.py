@@ -74,7 +74,7 @@ def check(kernel: Compiled, extents: dict[str, int], micro_kernels: Sequence[Mic
             assert at_once <= told + tiles, where  # a large tile does not go by way of the stack
             assert taken >= told or kernel.limits.num_cores > 1, where  # tasks at an edge take less
         if kernel.problem.column_operand_constant:
-            place = kernel.problem.inputs.index(kernel.problem.column_operand)
+            place = kernel.problem.arguments.index(kernel.problem.column_operand)
             packed = guarded(np.full_like(given[place], np.nan), at_end)
             kernel.module["pack"](guarded(inputs[kernel.problem.column_operand], at_end), packed)
             assert np.array_equal(packed, given[place])
@@ -91,7 +91,7 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
             room = guarded(np.full_like(packed[name], np.nan), at_end)
             block.module[layout.function](guarded(inputs[name], at_end), room)
             assert np.array_equal(room, packed[name])
-        given = [guarded((inputs | packed)[name], at_end) for name in block.problem.inputs]
+        given = [guarded((inputs | packed)[name], at_end) for name in block.problem.arguments]
         for category, micro_kernel in enumerate(block.kernels):
             where = block.problem.nodes, micro_kernel.name, extents
             outputs = [guarded(empty, at_end) for empty in block.before(inputs, extents)]

@@ -114,7 +114,8 @@ def check(run: Run, extents: dict[str, int], batches: tuple[int, ...] = (1, 3)) 
     for batch in batches:
         now = extents | {"n": batch}
         inputs = {
-            name: rng.standard_normal(problem.shape(name, now), dtype=np.float32) for name in problem.inputs
+            name: rng.standard_normal(problem.shape(name, now), dtype=np.float32)
+            for name in problem.arguments
         }
         outputs = run(inputs, now)
         expected = reference(problem, inputs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner import planner as planner_module
 from dietcode.tuner.events import Event
+from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.planner import Planner
 from dietcode.tuner.reselect import reselect
 from dietcode.tuner.search import Search
@@ -416,6 +419,44 @@ def test_a_copied_calibration_is_not_copied_again(tuned: Any, tuned_first: Any, 
     third = make_spec(name="third", dims={"m": "3*T", "n": 128, "k": 32}, budget=MANY)
     _, last = tuned(third, folder="third")
     assert last.report["calibration"]["from_workload"] == first.report["workload_digest"]
+
+
+def test_a_calibration_outlives_the_records_that_it_was_measured_for() -> None:
+    """Those that were measured for their own workload come first, then what others took from one."""
+    given = [
+        ({"kappa": 0.9}, "a"),
+        ({"kappa": 0.8, "from_workload": "z"}, "b"),
+        (None, "c"),
+        ({"kappa": 1.0}, "d"),
+    ]
+    others = [SimpleNamespace(calibration=facts, workload=workload) for facts, workload in given]
+    found = Exploration._earlier_calibrations(SimpleNamespace(others=others))  # type: ignore[arg-type]
+    assert [(facts["kappa"], origin) for facts, origin in found] == [(1.0, "d"), (0.9, "a"), (0.8, "z")]
+
+
+@pytest.mark.parametrize(("took", "charged"), [(5.0, 0.0), (30.0, 24.0)])
+def test_calibrating_a_device_is_not_charged_to_a_short_budget(took: float, charged: float) -> None:
+    """Up to half of its seconds."""
+    now, appended = itertools.count(0.0, took), []
+
+    def calibrate(most_secs: float) -> dict[str, Any]:
+        assert most_secs == pytest.approx(1.2)
+        return {"kappa": 1.0}
+
+    run: Any = SimpleNamespace(
+        records=SimpleNamespace(calibration=None),
+        task=SimpleNamespace(spec=make_spec(budget={"trials": 6, "seconds": 12.0})),
+        device=SimpleNamespace(calibrate=calibrate),
+        store=SimpleNamespace(append=appended.append),
+        clock=lambda: next(now),
+        deadline=100.0,
+        on_event=lambda _: None,
+        _earlier_calibrations=list,
+        _report_calibrated=lambda _: None,
+    )
+    Exploration._calibrate(run)
+    assert appended == [{"kind": "calibration", "kappa": 1.0}]
+    assert run.deadline == 100.0 + took - charged
 
 
 @pytest.mark.parametrize(("least", "trials", "measured"), [(0, 9, 1), (4, 9, 4), (4, 3, 3)])

@@ -14,12 +14,14 @@ from small_runs import contents, make_spec, records_file
 
 import dietcode
 from benchmarks.fake_children import FakeChildren, Fault
+from dietcode.backends.cpu.backend import CpuBackend
 from dietcode.errors import DietCodeError, LibraryError, RecordsError, SpecError, TuningError
 from dietcode.measure.records import read_records
 from dietcode.measure.requests import CheckRequest, CheckResult
-from dietcode.tuner import exploration
+from dietcode.tuner import exploration, stale, trials
 from dietcode.tuner.events import STAGES, Event
 from dietcode.tuner.tune import tune
+from dietcode.workload.identity import source_digest
 from dietcode.workload.parse import spec_from_data
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -84,6 +86,40 @@ def test_an_interrupted_run_loses_nothing(tuned: Any, tmp_path: Path, own_cache:
     assert not set(new) & {kernel.name for kernel in first.measurements}
     complete = read_records(records_file(own_cache))
     assert len(complete.measurements) == 12
+
+
+def test_what_is_generated_differently_is_measured_again_and_nothing_else(
+    tuned: Any, tuned_first: Any, monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path
+) -> None:
+    first, _ = tuned_first()
+    kept = tmp_path / "kept.jsonl"
+    kept.write_bytes(records_file(own_cache).read_bytes())
+    changed = first.built[3]
+    asked: list[str] = []
+
+    def code_digest(self: Any, problem: Any, target: Any, kernel: Any) -> str:
+        asked.append(kernel.name)
+        return source_digest("other" if kernel.name == changed else kernel.name)
+
+    monkeypatch.setattr(CpuBackend, "code_digest", code_digest)
+    for module in (stale, trials):
+        monkeypatch.setattr(module, "generator_digest", lambda: "0" * 64)
+    heard: list[Event] = []
+    _, again = tuned(folder="kept", records=kept, on_event=heard.append)
+    assert changed not in [row["micro_kernel"] for row in again.report["micro_kernels"]]
+    assert len(asked) == 12 and "1 measurement of code that is generated differently now" in {
+        event.message for event in heard
+    }
+    children, result = tuned(folder="again", on_event=heard.append)
+    assert (result.measured, len(asked)) == (1, 24), "there is one trial left again"
+    known = {kernel.name for kernel in read_records(records_file(own_cache)).measurements}
+    assert known >= set(first.built[:12]) - {changed} and (changed in known) == (changed in children.built)
+    children, result = tuned(folder="third")
+    assert (result.measured, children.built, len(asked)) == (0, [], 24), "what was compared is not again"
+    monkeypatch.setattr(stale, "generator_digest", lambda: "1" * 64)
+    monkeypatch.setattr(CpuBackend, "code_digest", lambda *given: "f" * 16)
+    with pytest.raises(RecordsError, match="12 measurements of code that is generated differently"):
+        tuned(folder="none", records=kept)
 
 
 def test_force_measures_again(tuned: Any, tuned_first: Any, seeds: list[int]) -> None:

@@ -23,14 +23,15 @@ from dietcode.measure.engine import Device
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.lowerings import LOWERINGS
+from dietcode.search_space.cpu.lowerings import lower_micro_kernel
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.depthwise import with_channels_as_columns
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.search_space.tir import script_of
-from dietcode.target.cpu import CpuTarget, device_record, resolve_target
+from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
+from dietcode.workload.identity import source_digest
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode.workload.spec_checks import check_operand_dtypes
 
@@ -43,14 +44,16 @@ class CpuBackend(Backend):
 
     def availability(self) -> dict[str, Any]:
         """As `Backend` has it: this machine's CPU."""
-        target = resolve_target(TargetSpec(kind="llvm"))
-        record = device_record(target)
+        spec, host = TargetSpec(kind="llvm"), Host.here()
+        target = resolve_target(spec, host)
+        record = device_record(target, host, spec)
         return {
             "kind": self.kind,
             "mcpu": target.mcpu,
             "device": record["name"],
             "device_id": record["id"],
             "num_cores": target.num_cores,
+            "features": list(target.features),
             "vector_bits": target.vector_bytes * 8,
             "l2_bytes": target.l2_bytes,
             "build": True,
@@ -72,7 +75,8 @@ class CpuBackend(Backend):
 
     def check_asked(self, spec: Spec, records: Records, where: str) -> None:
         asked, target = spec.target, self.target_of(records, where)
-        if asked.mcpu is not None and asked.mcpu != target.mcpu:
+        is_same = asked.mcpu in {None, target.mcpu} or resolve_target(asked).features == target.features
+        if not is_same:
             raise RecordsError(f"{where}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
         if asked.num_cores is not None and asked.num_cores != target.num_cores:
             raise RecordsError(
@@ -125,12 +129,15 @@ class CpuBackend(Backend):
 
         def write(row: Mapping[str, Any]) -> str:
             kernel = cpu_micro_kernel(row)
-            text = script_of(LOWERINGS[problem.form](problem, kernel, limits, kernel.name))
-            # A function outside of a module is called main.
+            text = script_of(lower_micro_kernel(problem, kernel, limits, kernel.name))
             symbol = f"micro_kernel_{kernel.name}".replace("-", "_")
             return text.replace("def main(", f"def {symbol}(", 1) + "\n"
 
         return "tir", write
+
+    def code_digest(self, problem: AnyProblem, target: CpuTarget, micro_kernel: AnyMicroKernel) -> str:
+        limits = Limits.of(target)
+        return source_digest(script_of(lower_micro_kernel(problem, micro_kernel, limits, micro_kernel.name)))
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         return library_files(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,8 +102,8 @@ class MeasuringCpu(MeasuringDevice):
             return SeedResult(None, f"{found.error}; going on with tiles of the register file")
         return found
 
-    def calibrate(self) -> dict[str, Any]:
-        return calibrate(self.measurer, self.reference) | self._bandwidth()
+    def calibrate(self, most_secs: float = math.inf) -> dict[str, Any]:
+        return calibrate(self.measurer, self.reference, most_secs=most_secs) | self._bandwidth()
 
     def _bandwidth(self) -> dict[str, Any]:
         if not CPU_FORMS[self.problem.form].measures_bandwidth:

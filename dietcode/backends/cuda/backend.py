@@ -34,6 +34,7 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
+from dietcode.workload.identity import source_digest
 from dietcode.workload.operators import CPU_ALONE
 from dietcode.workload.spec import Spec
 
@@ -125,6 +126,9 @@ class CudaBackend(Backend):
         """As `Backend` has it: what the CUDA compiler is given."""
         problem, target = problem_from_json(report["problem"]), CudaTarget.from_json(report["target"])
         return "cuda", lambda row: cuda_text(problem, [CudaMicroKernel.from_json(row)], target)
+
+    def code_digest(self, problem: AnyProblem, target: CudaTarget, micro_kernel: CudaMicroKernel) -> str:
+        return source_digest(cuda_text(problem, [micro_kernel], target))
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         return cuda_library_files(parts)

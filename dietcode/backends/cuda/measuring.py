@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ class MeasuringGpu(MeasuringDevice):
         best = None if secs is None else round(flops / secs / 1e9, 3)
         return SeedResult(facts | {"trials": sought.num_trials, "secs": 0.0, "best_gflops": best})
 
-    def calibrate(self) -> dict[str, Any]:
+    def calibrate(self, most_secs: float = math.inf) -> dict[str, Any]:
         return calibrate_gpu(self.target, self.num_sms, self.problem.operand_dtype, self._time_sweep)
 
     def _time_sweep(

@@ -110,7 +110,7 @@ def host_text(
         Least version of CUDA of the driver, as 13000 for 13.0.
     """
     problem = device_problem(problem)
-    names = (*problem.inputs, *problem.outputs)
+    names = (*problem.arguments, *problem.outputs)
     indices = sorted(problem.extents)
     emitted = [emitted_functions(problem, tiles, image.target.sm) for image in images]
     kernels = list(emitted[0])
@@ -217,7 +217,7 @@ def _axes(problem: AnyProblem, names: Sequence[str], indices: Sequence[str]) -> 
 
 def _table(problem: AnyProblem, output: str) -> int:
     """Return the input that an output is written to rows of; -1 for none."""
-    return problem.inputs.index(problem.into[output][0]) if output in problem.into else -1
+    return problem.arguments.index(problem.into[output][0]) if output in problem.into else -1
 
 
 def _windows(problem: AnyProblem, indices: Sequence[str]) -> str:

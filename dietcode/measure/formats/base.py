@@ -35,7 +35,7 @@ class RecordFormat:
         Returns a line about a micro-kernel with every field, also of one that an earlier version wrote, and
         `facts` as `Measurement` has them; refuses what is wrong for this kind alone.
     header_facts : tuple of str
-        Fields of a device in the header beside id, name and target.
+        Fields of a device in the header beside id, name and target; earlier versions wrote fewer.
     is_imported : bool
         Whether a server takes such records from elsewhere; those of other kinds its own runners measure.
     """

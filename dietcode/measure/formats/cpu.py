@@ -69,4 +69,4 @@ def _check_bandwidth(bandwidth: Mapping[str, Any]) -> None:
                 checks.real(speed, key, above=0.0)
 
 
-CPU = RecordFormat("llvm", "a CPU", cpu_micro_kernel, _calibration)
+CPU = RecordFormat("llvm", "a CPU", cpu_micro_kernel, _calibration, header_facts=("machine", "formerly"))

@@ -36,7 +36,7 @@ def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     (length,), (num_bags,) = m.type(positions).shape, m.type(offsets).shape
     _, width = m.type(weight).shape
     dtype = m.type(weight).dtype
-    rows = m.add("take", weight, positions, axis=0)
+    rows = m.add("take", weight, positions, axis=0, wraps=False)
     if a["per_sample_weights"] is not None:
         rows = m.add("mul", rows, m.reshape(m.tensor(a["per_sample_weights"]), (length, ONE)))
     counted = None

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from functools import partial
 from typing import Any, TypeVar
 
+from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent, larger, smaller
 from dietcode.graph.graph import Graph, Node, Value
+from dietcode.graph.limits import check_size
+from dietcode.graph.reading import MAX_NODES
 from dietcode.graph.tensor_type import GraphError, TensorType, axis_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MAX_ADDED = 8 * MAX_NODES  # rules add nodes that nothing reads in the end
 
 
 def registered(
@@ -49,8 +53,26 @@ class GraphBuilder:
         self.source = ""
 
     def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
-        """Add a node and return the name of its first result."""
-        return self.graph.add(operator, *operands, source=self.source, **attributes)
+        """Add a node and return the name of its first result.
+
+        Raises
+        ------
+        GraphError
+            It does not take these operands or attributes, or a result is too large.
+        ModelError
+            Too many nodes were added, those of sub-graphs and those that nothing reads among them.
+        """
+        self.graph.additions[0] += 1
+        if self.graph.additions[0] > _MAX_ADDED:
+            raise ModelError(
+                f"{self.graph.name}: more than {_MAX_ADDED} operators while it is read, at "
+                f"{self.source or operator}; allowed: {MAX_NODES} in the end (export parts of the model)"
+            )
+        result = self.graph.add(operator, *operands, source=self.source, **attributes)
+        node = self.graph.nodes[-1]
+        for name in node.results:
+            check_size(self.graph.types[name], self.graph.ranges, is_made=not node.tensors)
+        return result
 
     def results(self, operator: str, *operands: Value, **attributes: Any) -> tuple[str, ...]:
         """Add a node and return the names of all of its results."""
@@ -113,13 +135,38 @@ class GraphBuilder:
 
     def bounded(self, position: Extent, length: Extent) -> Extent:
         """Return a bound of a slice, counted from the front and between 0 and the length."""
+        front = self._from_front(position, length)
+        least = larger(front, Extent(), self.graph.ranges)
+        return least if front != position else self.at_most(least, length)
+
+    def span(self, start: Extent, stop: Extent, length: Extent) -> tuple[Extent, Extent]:
+        """Return both bounds of a slice, as `bounded` does, the second not before the first."""
         ranges = self.graph.ranges
-        low, high = position.bounds(ranges)
-        if high < 0:
-            position = position + length
-        elif low < 0:
+        begin, end = self.bounded(start, length), self.bounded(stop, length)
+        first, last = self._from_front(start, length), self._from_front(stop, length)
+        is_ordered = (last - first).bounds(ranges)[0] >= 0
+        if end == length or is_ordered or self._known_below(begin, end):
+            return begin, end
+        count = self.at_most(last, length) - larger(first, Extent(), ranges)
+        return begin, begin + larger(count, Extent(), ranges)
+
+    def within(self, position: Extent, length: Extent) -> Extent:
+        """Return a position counted from the front; a call is refused where it is outside of the axis."""
+        front = self._from_front(position, length)
+        least, rest = (one.bounds(self.graph.ranges)[0] for one in (front, length - 1 - front))
+        if least < 0 or (rest < 0 and not self._known_below(front, length - 1)):
+            value = front if least < 0 else length - 1 - front
+            text = f"position {position} within {length} elements"
+            if value.bounds(self.graph.ranges)[1] < 0:
+                raise GraphError(f"the model requires {text}")
+            self.add("assert", value=value, least=0, text=text)
+        return front
+
+    def _from_front(self, position: Extent, length: Extent) -> Extent:
+        low, high = position.bounds(self.graph.ranges)
+        if high >= 0 > low:
             raise GraphError(f"a slice that begins or ends at {position}, whose sign is not known")
-        return self.at_most(larger(position, Extent(), ranges), length)
+        return position + length if high < 0 else position
 
     def at_most(self, first: Extent, second: Extent) -> Extent:
         """Return the smaller of two extents, told by what sizes are at most where ranges do not."""

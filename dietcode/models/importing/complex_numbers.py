@@ -14,7 +14,6 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.importing.builder import F, registered
 from dietcode.models.importing.context import RULES, Importer
-from dietcode.models.importing.spelled_out import arc_tangent
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
 
@@ -279,7 +278,7 @@ def _abs(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
 @complex_rule("angle.default")
 def _angle(m: Importer, a: Mapping[str, Any], fake: Any) -> Any:
     x = pair_of(m, a["self"])
-    return arc_tangent(m, tensor_of(m, x.imaginary, fake), tensor_of(m, x.real, fake))
+    return m.add("atan2", tensor_of(m, x.imaginary, fake), tensor_of(m, x.real, fake))
 
 
 @complex_rule("real.default")

@@ -100,9 +100,11 @@ class Importer(GraphBuilder):
         self.graph.sizes[name] = smaller(self.graph.sizes[name], second, self.graph.ranges)
         return True
 
-    def within(self, position: Any, length: Extent, default: Extent) -> Extent:
-        """Return a bound of a slice, counted from the front and between 0 and the length."""
-        return default if position is None else self.bounded(self.extent(position), length)
+    def sliced(self, a: Mapping[str, Any], length: Extent) -> tuple[Extent, Extent]:
+        """Return the bounds of a slice that arguments name, as `span` does."""
+        is_far = a["end"] is None or (isinstance(a["end"], int) and a["end"] >= 2**62)
+        start = Extent() if a["start"] is None else self.extent(a["start"])
+        return self.span(start, length if is_far else self.extent(a["end"]), length)
 
 
 Rule: TypeAlias = Callable[[Importer, Mapping[str, Any], Any], Imported]

@@ -23,7 +23,7 @@ def _flat(m: Importer, x: str) -> str:
 def _counted(m: Importer, positions: str, each: str, size: Extent) -> str:
     """Return sums of what belongs to each position from 0 to a size, as ``[size]``."""
     none = m.add("full", shape=(size,), value=0, dtype=m.type(each).dtype)
-    return m.add("scatter_points", none, each, positions, by="add")
+    return m.add("scatter_points", none, each, positions, by="add", wraps=False)
 
 
 def _ones(m: Importer, like: str, dtype: str) -> str:

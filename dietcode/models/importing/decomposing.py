@@ -15,6 +15,7 @@ from dietcode.models.own_thread import alone, here
 _BACKENDS, _AUTOGRAD = "_BACKEND_KEYS_TO_OVERRIDE", "_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE"
 _WINDOWS = "pooling_output_shape_pad_lr"
 _KIND_OF_SYMBOL = "symbol_is_type"
+_CREATE_SYMBOL = "create_symbol"
 _FIND_OPERATORS = "_materialize_cpp_cia_ops"
 
 
@@ -31,15 +32,29 @@ def run_decompositions(program: Any, table: Mapping[Any, Any]) -> Any:
         return program.run_decompositions(dict(table))
 
 
-def sizes_of_one_alike() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def sizes_of_one_alike() -> Iterator[None]:
     """Let PyTorch's functions treat 0 and 1 as all sizes: an example's size of 1 may be any other one.
 
-    Without it a size of 1 becomes a constant where a function broadcasts, as a product of matrices does.
+    Without it a size of 1 becomes a constant where a function broadcasts, as a product of matrices does, and
+    the range of h, where axes are ``2*h``, begins at 2 whatever its Dim says.
     """
     from torch.fx.experimental import _config
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    patched: contextlib.AbstractContextManager[None] = _config.patch(backed_size_oblivious=True)
-    return patched
+    own: Any = getattr(ShapeEnv, _CREATE_SYMBOL, None)
+
+    def create_symbol(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("constraint_dim") is not None:  # of a Dim, not within a branch or a loop
+            kwargs["do_not_specialize_zero_one"] = True
+        return own(*args, **kwargs)
+
+    with (
+        alone(),
+        _config.patch(backed_size_oblivious=True),
+        _replaced(ShapeEnv, _CREATE_SYMBOL, here(create_symbol, own) if own else None),
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -137,14 +152,14 @@ def _operators_found_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Another release may have no such name; then all takes as long as it does there."""
-    if not hasattr(module, name):
+    if not hasattr(owner, name):
         yield
         return
-    before = getattr(module, name)
-    setattr(module, name, value)
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        setattr(owner, name, before)

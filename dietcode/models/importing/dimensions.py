@@ -11,7 +11,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import parse_extent
 from dietcode.models.importing.refusals import unknown_range
 
-_KEY = "dietcode_dimensions"
+_KEY, _OWN_EXAMPLES = "dietcode_dimensions", "dietcode_own_examples"
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
 _FLAT = "flat_args"
@@ -73,7 +73,7 @@ class Dimensions:
             self.symbols.setdefault(
                 same.get(symbol, symbol), _named(names.get(label)) or _NAME.sub("_", _shown(label, inputs))
             )
-        for symbol, name in _derived(program, names).items():
+        for symbol, name in derived_names(program, names).items():
             self.symbols.setdefault(same.get(symbol, symbol), name)
         for symbol in symbols:  # some occur in sums and products alone
             self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
@@ -92,14 +92,12 @@ class Dimensions:
         known: Mapping[str, str],
     ) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int | None]] = {}
-        alone = set(known.values())
         for symbol, expression in symbols.items():
             name = self.symbols[symbol]
-            low, high = whole_bounds(program.range_constraints.get(expression))
-            low = 1 if name not in alone and low == 2 else low  # PyTorch begins those of products at 2
-            before = found.get(name, (0, None))
-            highs = [one for one in (before[1], high) if one is not None]
-            found[name] = (max(low, before[0]), min(highs) if highs else None)
+            own = whole_bounds(program.range_constraints.get(expression))
+            found[name] = _common(
+                [found.get(name, (0, None)), own, *derived_bounds(program.range_constraints, expression)]
+            )
         for name, given in wanted.items():
             found[name] = _narrowed(name, found[name], given)
         open_ones = [name for name, (_, high) in found.items() if high is None]
@@ -116,19 +114,26 @@ class Dimensions:
 def name_dimensions(program: Any, names: Mapping[str, str]) -> None:
     """Write names of dimensions, by ``input.axis``, into a program, which keeps them when it is saved."""
     for node in program.graph.nodes:
-        if names and node.op == "call_function":
+        if node.op == "call_function":
             # PyTorch saves this with a node, and nothing with a whole program.
-            node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
+            own = {_KEY: json.dumps(names), _OWN_EXAMPLES: "true"}
+            node.meta["custom"] = {**node.meta.get("custom", {}), **own}
             break
 
 
 def dimension_names(program: Any) -> dict[str, str]:
     """Return the names of dimensions by ``input.axis``; none for programs that `export` did not make."""
-    for node in program.graph.nodes:
-        custom = node.meta.get("custom") or {}
-        if _KEY in custom:
-            return {str(key): str(value) for key, value in json.loads(custom[_KEY]).items()}
-    return {}
+    return {str(key): str(value) for key, value in json.loads(_noted(program, _KEY) or "{}").items()}
+
+
+def has_own_examples(program: Any) -> bool:
+    """Whether `export` made the program, and each input had a tensor of its own as its example."""
+    return _noted(program, _OWN_EXAMPLES) is not None
+
+
+def _noted(program: Any, key: str) -> Any:
+    notes = (node.meta.get("custom") or {} for node in program.graph.nodes)
+    return next((one[key] for one in notes if key in one), None)
 
 
 def _shown(label: str, inputs: Mapping[str, str]) -> str:
@@ -141,7 +146,7 @@ def _named(text: str | None) -> str:
     return text if text and text.isidentifier() else ""
 
 
-def _derived(program: Any, names: Mapping[str, str]) -> dict[str, str]:
+def derived_names(program: Any, names: Mapping[str, str]) -> dict[str, str]:
     """Return names of symbols that occur in sums and products alone, as h of an axis called ``4*h``."""
     found = {}
     for label, size in program_sizes(program):
@@ -176,14 +181,34 @@ def whole_bounds(given: Any) -> tuple[int, int | None]:
     return int(given.lower), int(given.upper) if high.isdigit() and int(high) < 2**31 else None
 
 
+def derived_bounds(constraints: Mapping[Any, Any], symbol: Any) -> list[tuple[int, int | None]]:
+    """Return the bounds of a symbol that ranges of linear expressions of it imply, as that of ``2*h``."""
+    found = []
+    for expression, given in constraints.items():
+        if expression.is_Symbol or expression.free_symbols != {symbol}:
+            continue
+        slope, offset = expression.diff(symbol), expression.subs(symbol, 0)
+        if slope.is_Integer and slope > 0:
+            low, high = whole_bounds(given)
+            most = None if high is None else (high - int(offset)) // int(slope)
+            found.append((-((int(offset) - low) // int(slope)), most))
+    return found
+
+
+def _common(ranges: Sequence[tuple[int, int | None]]) -> tuple[int, int | None]:
+    highs = [high for _, high in ranges if high is not None]
+    return max(low for low, _ in ranges), min(highs, default=None)
+
+
 def _narrowed(name: str, own: tuple[int, int | None], wanted: tuple[int, int]) -> tuple[int, int]:
+    """Return a range within that of the export, whose branches on sizes may be wrong outside of it."""
     low, high = wanted
-    # PyTorch begins what it chose by itself at 2; 1 is an extent like others here.
-    least = 1 if own[0] <= 2 else own[0]
-    if low < least or (own[1] is not None and high > own[1]) or low > high:
-        allowed = f"{least}..{'…' if own[1] is None else own[1]}"
+    if low < own[0] or (own[1] is not None and high > own[1]) or low > high:
+        most = "…" if own[1] is None else own[1]
+        remedy = f'; for others, export again: dietcode.export with Dim("{name}", min={low}, max={high})'
         raise ModelError(
-            f"--range {name}={low}..{high}: outside of what the model was exported for; allowed: {allowed}"
+            f"--range {name}={low}..{high}: outside of what the model was exported for; "
+            f"allowed: {own[0]}..{most}" + (remedy if 0 <= low <= high else "")
         )
     return low, high
 
@@ -279,7 +304,8 @@ def guard_in(guard: str, sizes: Mapping[str, object]) -> str:
         if parts[0] == _FLAT:  # of a program that PyTorch's own tracer of Python made
             inputs = list(dict.fromkeys(label.rpartition(".")[0] for label in sizes))
             parts = inputs[int(parts[1]) : int(parts[1]) + 1]
-        return str(sizes[f"{'_'.join(parts)}.{match[2]}"])
+        label = f"{'_'.join(parts)}.{match[2]}"
+        return str(sizes[label if label in sizes else label.lower()])  # as PyTorch names nodes
 
     return _SIZE.sub(named, guard)
 

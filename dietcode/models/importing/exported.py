@@ -37,6 +37,7 @@ from dietcode.models.importing import (  # noqa: F401 - rules
     strides,
     triangles,
 )
+from dietcode.models.importing.archives import check_archive
 from dietcode.models.importing.complex_numbers import (
     ComplexPair,
     complex_weight,
@@ -46,6 +47,7 @@ from dietcode.models.importing.complex_numbers import (
 from dietcode.models.importing.context import NOT_A_CONSTANT, RULES, Importer, dtype_name
 from dietcode.models.importing.decomposing import run_decompositions
 from dietcode.models.importing.dimensions import Dimensions, dimension_names, ranges_of_axes, refuse_constants
+from dietcode.models.importing.examples import refuse_shared_examples
 from dietcode.models.importing.flow import FLOW, check_results
 from dietcode.models.importing.guards import check_guards, check_sums
 from dietcode.models.importing.mutations import refuse_mutations
@@ -79,6 +81,7 @@ def load_exported(path: Path) -> Any:
     ModelError
         The file cannot be read as one.
     """
+    check_archive(path)
     import torch
 
     import dietcode.models.recurrent_operator  # noqa: F401 - programs of dietcode.export call it
@@ -87,6 +90,8 @@ def load_exported(path: Path) -> Any:
         with warnings.catch_warnings(), _logged_errors() as logged:
             warnings.simplefilter("ignore")
             program = torch.export.load(str(path))
+    except MemoryError:
+        raise
     except Exception as error:
         reason = _first_line(logged[0] if logged else error)
         found = re.fullmatch(r"Deserializing (\S+) in pytree is not registered\.", reason)
@@ -142,6 +147,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     """
     names = dimension_names(program)
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
+    refuse_shared_examples(program, _input_names(program))
     of_axes = ranges_of_axes(program)
     written, program = program, _decomposed(program)
     refuse_mutations(written, program)
@@ -184,6 +190,7 @@ def _decompositions() -> dict[Any, Any]:
     import torch
 
     table = torch.export.default_decompositions()
+    table.pop(torch.ops.aten.multilabel_margin_loss_forward.default, None)  # PyTorch's is wrong
     return {target: table[target] for target in table if not _is_known(target)}
 
 

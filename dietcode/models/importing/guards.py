@@ -49,7 +49,8 @@ def check_guards(program: Any, importer: Importer, named: Mapping[str, str], gua
         except (KeyError, ValueError):
             text = clip(guard, 120)
             raise ModelError(
-                f"the program is guarded by {text}, which calls cannot check; allowed: comparisons of sizes"
+                f"the program is guarded by {text}, which calls cannot check; allowed: comparisons "
+                "of sizes; an export by dietcode.export has no guards"
             ) from None
         if not condition.is_of_ones:
             require(importer, condition, f"{one_line(text, 120)}, a guard of the export")

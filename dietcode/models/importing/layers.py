@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, floor_divide
-from dietcode.graph.graph import Value
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.exact_sums import exact_sums
@@ -66,23 +65,25 @@ for _name in ("max", "min"):
 
 
 def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
+    """Return variances, less the square of what the rounded mean is off: of much where means are large."""
     axes = _axes(m, x, a.get("dim"))
     correction = a.get("correction")
     correction = (1 if a.get("unbiased", True) else 0) if correction is None else correction
-    mean = m.add("mean", x, axes=axes, keep=True)
-    squares = m.add("square", m.add("sub", x, mean))
     keep = bool(a.get("keepdim", False))
+    below = m.add("sub", x, m.add("mean", x, axes=axes, keep=True))
+    squares = m.add("mean", m.add("square", below), axes=axes, keep=keep)
+    off = m.add("square", m.add("mean", below, axes=axes, keep=keep))
+    spread = m.add("clip", m.add("sub", squares, off), low=0.0)
     if correction == 0:
-        return m.add("mean", squares, axes=axes, keep=keep)
+        return spread
     count = ONE
     for axis in axes:
         count = count * m.type(x).shape[axis]
-    freedom = count - int(correction)
-    total = m.add("sum", squares, axes=axes, keep=keep)
-    number: Value = (
-        freedom.constant if freedom.is_constant else m.cast(m.add("extent", value=freedom), "float32")
-    )
-    return m.add("div", total, number)
+    freedom = larger(count - int(correction), Extent(), m.graph.ranges)
+    if count.is_constant:
+        return m.add("mul", spread, count.constant / freedom.constant if freedom.constant else math.inf)
+    both = (m.cast(m.add("extent", value=one), m.type(x).dtype) for one in (count, freedom))
+    return m.add("mul", spread, m.add("div", *both))
 
 
 @rule("aten.var.correction", "aten.var.dim", "aten.var.default", is_root=False)

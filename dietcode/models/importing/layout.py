@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide, larger
+from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
@@ -16,6 +16,7 @@ from dietcode.models.importing.spelled_out import (
     completed,
     extreme_so_far,
     flattened,
+    is_nan,
     parts,
     repeated,
 )
@@ -132,26 +133,17 @@ def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
     length = m.type(x).shape[axis]
-    start = m.within(a["start"], length, Extent())
-    huge = isinstance(a["end"], int) and a["end"] >= 2**62
-    stop = m.within(None if huge else a["end"], length, length)
+    start, stop = m.sliced(a, length)
     result = m.slice(x, axis, start, stop, a["step"])
-    is_ordered = stop == length or _both_in_order(a["start"], a["end"])
-    if is_ordered or larger(stop, start, m.graph.ranges) == stop:  # elsewhere the extent is 0, or this one
-        m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
+    m.symbols.define(fake.shape[axis], m.type(result).shape[axis])
     return result
-
-
-def _both_in_order(start: Any, stop: Any) -> bool:
-    """Whether two ends of a slice are numbers of which the first is not behind the second at any length."""
-    return isinstance(start, int) and isinstance(stop, int) and start <= stop and (start < 0) == (stop < 0)
 
 
 @rule("aten.narrow.default", "aten.narrow_copy.default")
 def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
-    start = m.within(a["start"], m.type(x).shape[axis], Extent())
+    start = m.bounded(m.extent(a["start"]), m.type(x).shape[axis])
     return m.slice(x, axis, start, start + m.extent(a["length"]))
 
 
@@ -159,7 +151,7 @@ def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _select(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     length = m.type(x).shape[axis_of(a["dim"], m.rank(x))]
-    return m.select(x, a["dim"], m.within(a["index"], length, Extent()))
+    return m.select(x, a["dim"], m.within(m.extent(a["index"]), length))
 
 
 @rule("aten.unbind.int")
@@ -228,13 +220,13 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.embedding.default")
 def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
+    return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0, wraps=False)
 
 
 @rule("aten.index_select.default", name="take")
 @rule("aten.gather.default", name="take_along")
 def _taken(m: Importer, a: Mapping[str, Any], fake: Any, *, name: str) -> Imported:
-    return m.add(name, m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
+    return m.add(name, m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"], wraps=False)
 
 
 @rule("aten.index.Tensor")
@@ -278,9 +270,12 @@ def _in_order(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     axis = axis_of(a["dim"], m.rank(x))
     middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2)) if "k" not in a else m.extent(a["k"]) - 1
     ordered = m.results("top", x, axis=axis, largest=False)
-    if a["keepdim"]:
-        return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)
-    return tuple(m.select(one, axis, middle) for one in ordered)
+    found = [m.slice(one, axis, middle, middle + 1) for one in ordered]
+    if "k" not in a and m.type(x).dtype not in INTEGERS:  # of rows with what is no number it is that
+        largest = m.add("max", x, axes=(axis,), keep=True), m.add("argmax", x, axis=axis, keep=True)
+        odd = is_nan(m, largest[0])
+        found = [m.add("where", odd, *pair) for pair in zip(largest, found, strict=True)]
+    return tuple(one if a["keepdim"] else m.select(one, axis, 0) for one in found)
 
 
 @rule("aten.one_hot.default")
@@ -289,8 +284,9 @@ def _one_hot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["num_classes"] < 0:
         raise GraphError("one_hot without num_classes, whose size depends on values; give num_classes")
     wide = m.reshape(x, (*m.type(x).shape, ONE))
-    classes = m.add("arange", stop=Extent.of(a["num_classes"]), dtype=m.type(x).dtype)
-    return m.cast(m.add("equal", wide, classes), "int64")
+    none = m.add("full", shape=(*m.type(x).shape, Extent.of(a["num_classes"])), value=0, dtype="int64")
+    one = m.add("full", shape=m.type(wide).shape, value=1, dtype="int64")
+    return m.add("scatter_along", none, wide, one, axis=-1, wraps=False)
 
 
 def _filled(m: Importer, shape: tuple[Extent, ...], value: Value, fake: Any) -> str:

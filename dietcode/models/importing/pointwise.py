@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.graph import Value
-from dietcode.graph.tensor_type import GraphError
+from dietcode.graph.operators import LIBRARY_FUNCTIONS
+from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.context import Imported, Importer, dtype_name, rule
 from dietcode.models.importing.spelled_out import (
     clipped,
@@ -15,23 +16,35 @@ from dietcode.models.importing.spelled_out import (
     prelu,
     softplus,
     truncated_quotient,
-    truncated_remainder,
 )
 
 _SOFTPLUS_IS_X = 15.0  # from here on log(1 + exp(x)) is x in float32
 
 
-@rule("aten.sgn.default", "aten.sign.default", name="sign")
 @rule("aten.special_erf.default", name="erf")
+@rule("aten.special_erfc.default", name="erfc")
+@rule("aten.fix.default", name="trunc")
 def _unary(m: Importer, a: Mapping[str, Any], fake: Any, name: str) -> Imported:
-    return m.add(name, m.cast(m.tensor(next(iter(a.values()))), dtype_name(fake.dtype)))
+    x, dtype = m.tensor(next(iter(a.values()))), dtype_name(fake.dtype)
+    if name in ("floor", "ceil", "round", "trunc") and dtype in INTEGERS:
+        return x
+    return m.add(name, m.cast(x, dtype))
 
 
 for _name in (
-    *("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "neg", "abs", "sin", "cos", "atan"),
-    *("erf", "floor", "ceil", "round", "square"),
+    *("relu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "neg", "abs", "sin", "cos"),
+    *("erf", "floor", "ceil", "round", "square", *LIBRARY_FUNCTIONS),
 ):
     rule(f"aten.{_name}.default", name=_name)(_unary)
+
+
+@rule("aten.sgn.default", "aten.sign.default")
+def _sign(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return -1, 0 or 1; 0 of what is no number, as PyTorch has it."""
+    x, dtype = m.tensor(a["self"]), dtype_name(fake.dtype)
+    if dtype in INTEGERS:
+        return m.add("sign", x)
+    return m.add("sub", m.add("less", 0.0, x, dtype=dtype), m.add("less", x, 0.0, dtype=dtype))
 
 
 @rule("aten.round.decimals")
@@ -73,6 +86,13 @@ def _relu6(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.leaky_relu.default")
 def _leaky_relu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return leaky_relu(m, m.tensor(a["self"]), a["negative_slope"])
+
+
+@rule("aten.softshrink.default")
+def _softshrink(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, distance = m.tensor(a["self"]), float(a["lambd"])
+    above = m.add("clip", m.add("sub", x, distance), low=0.0)
+    return m.add("add", above, m.add("clip", m.add("add", x, distance), high=0.0))
 
 
 @rule("aten.rrelu_with_noise_functional.default")
@@ -118,6 +138,10 @@ def _product(m: Importer, first: Value, second: Value) -> Value:
 @rule("aten.rsub.Scalar", "aten.rsub.Tensor", name="sub", swapped=True)
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar", name="floor_divide")
 @rule("aten.remainder.Tensor", "aten.remainder.Scalar", name="remainder")
+@rule("aten.fmod.Tensor", "aten.fmod.Scalar", name="fmod")
+@rule("aten.atan2.default", name="atan2")
+@rule("aten.copysign.Tensor", "aten.copysign.Scalar", name="copysign")
+@rule("aten.hypot.default", name="hypot")
 def _arithmetic(m: Importer, a: Mapping[str, Any], fake: Any, name: str, swapped: bool = False) -> Imported:
     first, second = (m.value(one) for one in list(a.values())[:2])
     dtype = dtype_name(fake.dtype)
@@ -172,13 +196,6 @@ def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     dtype = dtype_name(fake.dtype)
     x, y = (m.cast(m.value(one), dtype) for one in pair.values())
     return truncated_quotient(m, x, y, dtype)
-
-
-@rule("aten.fmod.Tensor", "aten.fmod.Scalar")
-def _fmod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    dtype = dtype_name(fake.dtype)
-    x, y = (m.cast(m.value(a[key]), dtype) for key in ("self", "other"))
-    return truncated_remainder(m, x, y)
 
 
 @rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")

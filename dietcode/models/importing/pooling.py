@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -12,6 +11,7 @@ from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.context import Imported, Importer, rule
+from dietcode.models.importing.spelled_out import bound_of, is_nan
 
 
 def pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
@@ -54,19 +54,31 @@ def _largest(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Impo
 def _largest_and_where(m: Importer, a: Mapping[str, Any], fake: Any, *, rank: int) -> Imported:
     """Return the largest elements, and the position of each among those of its channel."""
     found, x, window = _pooled(m, "max_pool", a, rank), m.tensor(a["self"]), each(a["kernel_size"], rank)
-    if a["ceil_mode"]:
-        return found, None
     options = {"strides": each(a["stride"], rank, window), "dilation": each(a["dilation"], rank)}
     pads = pairs(a["padding"], rank)
     wide = found if m.rank(found) > rank + 1 else m.reshape(found, (ONE, *m.type(found).shape))
     image = x if m.rank(x) > rank + 1 else m.reshape(x, (ONE, *m.type(x).shape))
-    at = largest_positions(m, image, wide, window=window, pads=pads, ceil=False, **options)
+    at = largest_positions(m, image, wide, positions(m, image), window=window, pads=pads, **options)
     count = reduce(lambda one, other: one * other, m.type(x).shape[-rank:], ONE)
     return found, m.reshape(m.add("remainder", at, m.number(count)), m.type(found).shape)
 
 
-def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> str:
-    """Return where in a tensor the first largest element of each window is, all its axes as one.
+def positions(b: GraphBuilder, x: str, columns_first: bool = False) -> str:
+    """Return the position of each element of a tensor ``[n, c, spatial…]``, all its axes as one.
+
+    With `columns_first` the first of the spatial axes changes fastest.
+    """
+    shape = b.type(x).shape
+    rest = shape[2:][::-1] if columns_first else shape[2:]
+    count = reduce(lambda one, other: one * other, shape, ONE)
+    places = b.reshape(b.add("arange", stop=count), (*shape[:2], *rest))
+    return b.transpose(places, [0, 1, *range(len(shape) - 1, 1, -1)]) if columns_first else places
+
+
+def largest_positions(b: GraphBuilder, x: str, found: str, places: str, **options: Any) -> str:
+    """Return the position of the first largest element of each window.
+
+    Of elements that are no numbers it is the last, as in PyTorch.
 
     Parameters
     ----------
@@ -75,16 +87,19 @@ def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> st
         ``[n, c, spatial…]``.
     found : str
         What ``max_pool`` gives.
+    places : str
+        The position of each element of x, as of `positions`.
     **options
         Its attributes.
     """
-    if options["ceil"]:
-        raise GraphError("positions of the largest elements with ceil_mode 1; allowed: 0")
-    type_, outer = b.type(x), ((0, 0), (0, 0))
-    count = reduce(lambda one, other: one * other, type_.shape, ONE)
-    places = b.reshape(b.add("arange", stop=count), type_.shape)
-    wide = b.add("pad", x, pads=(*outer, *options["pads"]), value=-math.inf)
-    places = b.add("pad", places, pads=(*outer, *options["pads"]), value=-1)
+    # With ceil_mode the last window may end less than a stride behind.
+    around = [
+        (before, after + s - 1)
+        for (before, after), s in zip(options["pads"], options["strides"], strict=True)
+    ]
+    pads = ((0, 0), (0, 0), *around)
+    wide = b.add("pad", x, pads=pads, value=bound_of(b.type(x).dtype, -1))
+    places = b.add("pad", places, pads=pads, value=-1)
     best = at = ""
     for offsets in itertools.product(*map(range, options["window"])):
         value, place = wide, places
@@ -95,7 +110,9 @@ def largest_positions(b: GraphBuilder, x: str, found: str, **options: Any) -> st
         if not best:
             best, at = value, place
             continue
-        more = b.add("less", best, value)
+        more = b.add("or", b.add("less", best, value), is_nan(b, value))
+        if options.get("ceil") or any(map(any, options["pads"])):  # a window's first element counts
+            more = b.add("or", more, b.add("less", at, 0))
         at = b.add("where", more, place, at, dtype="int64")
         best = b.add("maximum", best, value)
     return at

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import stat
 import subprocess
 import sys
@@ -16,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from dietcode.confinement.left import open_left
+from dietcode.confinement.read import most_bytes, most_secs, size_of
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.lean import collect_seldom, python_command, with_torch
+from dietcode.lifeline import die_with_parent
 from dietcode.workload.text import one_line
 
 # By the suffix of a file, the extra that reads it, and what that is.
@@ -29,6 +33,8 @@ KINDS = {
 }
 _ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
 _MAX_GRAPH_BYTES, _MAX_REFUSAL_CHARS = 1 << 30, 2000
+# As Python, C++ and PyTorch say that there is no more memory.
+_NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]an(?:no|')t allocate memory|Unable to allocate")
 GRAPH, _WEIGHTS, _REFUSAL = _ANSWERS = "graph.json", "weights.safetensors", "refusal"
 
 
@@ -72,20 +78,32 @@ def reading(path: Path, module: str, asked: Sequence[Any], visible: Path | None 
     Raises
     ------
     ModelError
-        It refused what it read, or failed.
+        It refused what it read, failed, or took more memory or time than a file of this size may.
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
-        own = json.dumps([folder, *asked])
-        variables = with_torch(os.environ)
+        own = json.dumps([os.getpid(), folder, *asked])
+        variables, secs = with_torch(os.environ), None
         if visible is None:
             command = python_command(module, own)
         else:
             command = python_command("dietcode.confinement.read", module, str(visible), own)
             variables |= {"TMPDIR": folder}
-        done = subprocess.run(
-            command, env=variables, check=False, capture_output=True, text=True, errors="replace"
-        )
+            secs = most_secs(size_of(visible))
+        try:
+            done = subprocess.run(
+                command,
+                env=variables,
+                check=False,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=secs,
+            )
+        except subprocess.TimeoutExpired:
+            raise ModelError(
+                f"{path}: not read after {secs:.0f} s, the most for its size; export parts of the model"
+            ) from None
         if not all(
             stat.S_ISREG(one.lstat().st_mode)
             for one in (place / name for name in _ANSWERS)
@@ -93,12 +111,25 @@ def reading(path: Path, module: str, asked: Sequence[Any], visible: Path | None 
         ):
             raise ModelError(f"{path}: cannot be read: what reads it left no files")
         refusal = place / _REFUSAL
-        if refusal.exists():
-            raise ModelError(one_line(_left(refusal).decode(errors="replace"), _MAX_REFUSAL_CHARS))
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            raise ModelError(f"{path}: cannot be read: {one_line(last)}")
+        if refusal.exists() or done.returncode:
+            raise ModelError(_reason(path, refusal, done, visible))
         yield place
+
+
+def _reason(path: Path, refusal: Path, done: subprocess.CompletedProcess[str], visible: Path | None) -> str:
+    """Return why a file could not be read, by what its reader wrote, or how it ended."""
+    if refusal.exists():
+        said = one_line(_left(refusal).decode(errors="replace"), _MAX_REFUSAL_CHARS)
+    else:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        said = f"{path}: cannot be read: {one_line(last)}"
+    if done.returncode != -signal.SIGKILL and not _NO_MEMORY.search(said):
+        return said
+    limit = "" if visible is None else f" of {most_bytes(size_of(visible)) / 2**30:.0f} GiB for its size"
+    return (
+        f"{path}: reading it takes more memory than there is, or than the limit{limit}; export parts of the "
+        "model, or read it on a larger machine"
+    )
 
 
 def _left(path: Path, most: int = 1 << 16) -> bytes:
@@ -116,7 +147,8 @@ def answer(read: Callable[..., tuple[Any, Mapping[str, Any]]]) -> None:
         Takes what was asked; returns plain data and weights.
     """
     collect_seldom()
-    folder, *asked = json.loads(sys.argv[1])
+    parent, folder, *asked = json.loads(sys.argv[1])
+    die_with_parent(parent)
     place = Path(folder)
     try:
         data, weights = read(*asked)

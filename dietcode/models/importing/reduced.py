@@ -76,7 +76,7 @@ def _along(m: Importer, a: Mapping[str, Any], source: str) -> str:
     axis = axis_of(a["dim"], m.rank(m.tensor(a["self"])))
 
     def changed(x: str, values: str, by: str) -> str:
-        return m.add("scatter_along", x, positions, values, axis=axis, by=by)
+        return m.add("scatter_along", x, positions, values, axis=axis, by=by, wraps=False)
 
     return _reduced(m, a, source, changed)
 
@@ -90,7 +90,7 @@ def _index_reduce(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
     def changed(target: str, values: str, by: str) -> str:
         front = m.transpose(target, order)
-        points = m.add("scatter_points", front, m.transpose(values, order), positions, by=by)
+        points = m.add("scatter_points", front, m.transpose(values, order), positions, by=by, wraps=False)
         return m.transpose(points, back)
 
     return _reduced(m, a, m.tensor(a["source"]), changed)

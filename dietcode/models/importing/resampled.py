@@ -101,19 +101,31 @@ def interpolated(
     exact : sequence of int
         Where the new size is so many times the old one, that counts and not the scale, as in PyTorch.
     """
-    dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
-    at = _places(b, narrow, wide, scale, aligned, dtype, exact)
-    if not aligned:
-        at = b.add("maximum", at, 0.0)
-    last = b.number(narrow - 1)
-    below = b.add("minimum", b.add("cast", b.add("floor", at), dtype="int64"), last)
-    above = b.add("minimum", b.add("add", below, 1), last)
-    rank = b.rank(x)
-    weight = b.reshape(
-        b.add("sub", at, b.add("cast", below, dtype=dtype)), (wide, *[ONE] * (rank - 1 - axis))
-    )
-    first, second = b.add("take", x, below, axis=axis), b.add("take", x, above, axis=axis)
-    return b.add("add", first, b.add("mul", b.add("sub", second, first), weight))
+    return linearly_between(b, x, axis, *_around(b, x, axis, wide, scale, aligned, exact))
+
+
+def linearly_between(b: GraphBuilder, x: str, axis: int, below: str, far: str) -> str:
+    """Return what lies between elements along an axis, those at the ends being repeated beyond.
+
+    Parameters
+    ----------
+    x : str
+        In floating point.
+    axis : int
+    below : str
+        The position before each place, whole numbers.
+    far : str
+        How far behind it the place is, from 0 up to 1.
+    """
+    last = b.number(b.type(x).shape[axis] - 1)
+
+    def elements(position: str) -> str:
+        return b.add("take", x, b.add("minimum", b.add("maximum", position, 0), last), axis=axis)
+
+    weight = b.reshape(far, (*b.type(far).shape, *[ONE] * (b.rank(x) - 1 - axis)))
+    first, second = elements(below), elements(b.add("add", below, 1))
+    near = b.add("mul", first, b.add("sub", 1.0, weight))
+    return b.add("add", near, b.add("mul", second, weight))
 
 
 def cubically_interpolated(
@@ -128,11 +140,21 @@ def cubically_interpolated(
     bend : float
         Of the function, which is ``A`` in R. Keys, "Cubic convolution interpolation", 1981.
     """
-    dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
-    at = _places(b, narrow, wide, scale, aligned, dtype)
-    below = b.add("floor", at)
-    far = b.reshape(b.add("sub", at, below), (wide, *[ONE] * (b.rank(x) - 1 - axis)))
-    first, last = b.add("cast", below, dtype="int64"), b.number(narrow - 1)
+    return cubically_between(b, x, axis, *_around(b, x, axis, wide, scale, aligned), bend)
+
+
+def cubically_between(b: GraphBuilder, x: str, axis: int, below: str, far: str, bend: float) -> str:
+    """Return what lies between elements, as `linearly_between` does, by cubic functions over four elements.
+
+    Parameters
+    ----------
+    x, axis, below, far
+        As of `linearly_between`.
+    bend : float
+        As of `cubically_interpolated`.
+    """
+    last = b.number(b.type(x).shape[axis] - 1)
+    far = b.reshape(far, (*b.type(far).shape, *[ONE] * (b.rank(x) - 1 - axis)))
     total: str | None = None
     for place in range(-1, 3):
         distance = b.add("abs", b.add("sub", far, float(place)))
@@ -142,10 +164,25 @@ def cubically_interpolated(
         else:  # A ((d - 5) d + 8) d - 4 A
             line = b.add("add", b.add("mul", b.add("sub", distance, 5.0), distance), 8.0)
             weight = b.add("mul", b.add("sub", b.add("mul", line, distance), 4.0), bend)
-        row = b.add("minimum", b.add("maximum", b.add("add", first, place), 0), last)
+        row = b.add("minimum", b.add("maximum", b.add("add", below, place), 0), last)
         part = b.add("mul", b.add("take", x, row, axis=axis), weight)
         total = part if total is None else b.add("add", total, part)
     return str(total)
+
+
+def _around(
+    b: GraphBuilder,
+    x: str,
+    axis: int,
+    wide: Extent,
+    scale: float | None,
+    aligned: bool,
+    exact: Sequence[int] = (),
+) -> tuple[str, str]:
+    """Return the position before each place of a new size, and how far behind it the place is."""
+    at = _places(b, b.type(x).shape[axis], wide, scale, aligned, b.type(x).dtype, exact)
+    below = b.add("floor", at)
+    return b.add("cast", below, dtype="int64"), b.add("sub", at, below)
 
 
 def _places(
@@ -197,7 +234,8 @@ def padded(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, mo
     before, after : Extent
         How many.
     mode : str
-        ``reflect`` or ``edge`` or ``wrap``, as `numpy.pad` has them.
+        ``reflect`` or ``edge`` or ``wrap``, as `numpy.pad` has them; ``reflect once`` where there are fewer
+        than the axis has.
     """
     if not (before.terms or after.terms):
         return x
@@ -207,6 +245,10 @@ def padded(b: GraphBuilder, x: str, axis: int, before: Extent, after: Extent, mo
     at = b.add("arange", start=Extent() - before, stop=length + after)
     last = b.number(length - 1)
     if mode == "reflect":
+        turn = b.number(larger((length - 1) * 2, ONE, b.graph.ranges))
+        at = b.add("remainder", at, turn)
+        at = b.add("minimum", at, b.add("sub", turn, at)) if length != ONE else b.add("mul", at, 0)
+    elif mode == "reflect once":
         from_end = b.add("abs", b.add("sub", last, b.add("abs", at)))
         at = b.add("sub", last, from_end)
     elif mode == "edge":

@@ -20,7 +20,7 @@ from dietcode.models.importing.resampled import (
     windows,
 )
 
-_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_MODES = {"reflect": "reflect once", "replicate": "edge", "circular": "wrap"}
 
 
 _linear = partial(interpolated, exact=(1,))
@@ -80,7 +80,7 @@ def _pad_of(m: Importer, a: Mapping[str, Any], fake: Any, mode: str) -> Imported
     return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(m, a["padding"]), mode)
 
 
-for _word, _mode in {"reflection": "reflect", "replication": "edge"}.items():
+for _word, _mode in {"reflection": "reflect once", "replication": "edge"}.items():
     rule(*(f"aten.{_word}_pad{rank}d.default" for rank in (1, 2, 3)), mode=_mode)(_pad_of)
 
 

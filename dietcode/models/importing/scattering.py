@@ -27,7 +27,7 @@ def _along(m: Importer, a: Mapping[str, Any], fake: Any, *, by: str) -> Imported
     for axis, size in enumerate(m.type(positions).shape):  # there may be more elements than positions
         source = m.slice(source, axis, 0, size)
     axis = axis_of(a["dim"], m.rank(x))
-    return m.add("scatter_along", x, positions, source, axis=axis, by=by)
+    return m.add("scatter_along", x, positions, source, axis=axis, by=by, wraps=False)
 
 
 @rule("aten.index_add.default", by="add")
@@ -40,7 +40,22 @@ def _rows(m: Importer, a: Mapping[str, Any], fake: Any, *, by: str) -> Imported:
     if by == "add" and a["alpha"] != 1:
         source = m.add("mul", source, m.value(a["alpha"]))
     front = m.transpose(x, order)
-    changed = m.add("scatter_points", front, m.transpose(source, order), positions, by=by)
+    changed = m.add("scatter_points", front, m.transpose(source, order), positions, by=by, wraps=False)
+    return m.transpose(changed, [order.index(k) for k in range(len(order))])
+
+
+@rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def _filled_rows(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return a tensor with whole slices at positions along an axis set to a number."""
+    x, positions, value = m.tensor(a["self"]), m.tensor(a["index"]), m.value(a["value"])
+    type_, axis = m.type(x), axis_of(a["dim"], m.rank(x))
+    order = [axis, *(k for k in range(m.rank(x)) if k != axis)]
+    shape = (*m.type(positions).shape, *(type_.shape[k] for k in order[1:]))
+    if isinstance(value, str):
+        source = m.add("expand", m.cast(value, type_.dtype), shape=shape)
+    else:
+        source = m.add("full", shape=shape, value=value, dtype=type_.dtype)
+    changed = m.add("scatter_points", m.transpose(x, order), source, positions, by="set")
     return m.transpose(changed, [order.index(k) for k in range(len(order))])
 
 
@@ -160,9 +175,7 @@ def _slice_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, source = m.tensor(a["self"]), m.tensor(a["src"])
     axis = axis_of(a["dim"], m.rank(x))
     length = m.type(x).shape[axis]
-    huge = isinstance(a["end"], int) and a["end"] >= 2**62
-    start = m.within(a["start"], length, Extent())
-    stop = m.within(None if huge else a["end"], length, length)
+    start, stop = m.sliced(a, length)
     if a["step"] == 1:
         return _between(m, x, axis, start, stop, source)
     order = [axis, *(k for k in range(m.rank(x)) if k != axis)]
@@ -177,7 +190,7 @@ def _select_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, source = m.tensor(a["self"]), m.tensor(a["src"])
     axis = axis_of(a["dim"], m.rank(x))
     shape = m.type(x).shape
-    start = m.within(a["index"], shape[axis], Extent())
+    start = m.within(m.extent(a["index"]), shape[axis])
     wide = m.reshape(source, (*shape[:axis], ONE, *shape[axis + 1 :]))
     return _between(m, x, axis, start, start + 1, wide)
 

@@ -65,13 +65,20 @@ def _log_gamma_from_half(m: Importer, x: str) -> str:
 @rule("aten.lgamma.default")
 def _log_gamma(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     """Return log |Γ(x)|, below 1/2 by Γ(x) Γ(1 - x) = π / sin πx; at 0, -1, … it is infinite."""
-    x = _read(m, a, fake)
+    x, dtype = _read(m, a, fake), dtype_name(fake.dtype)
+    # Beside its poles the digits of 1 - x count, and those of a difference; from -1e30 down are poles alone.
+    x = m.add("maximum", str(m.cast(x, "float64")), -1e30)
     is_below = m.add("less", x, 0.5)
     found = _log_gamma_from_half(m, m.add("where", is_below, m.add("sub", 1.0, x), x))
     part = m.add("sub", x, m.add("round", x))
     sine = m.add("abs", m.add("sin", m.add("mul", part, math.pi)))
     mirrored = m.add("sub", m.add("sub", math.log(math.pi), m.add("log", sine)), found)
-    return m.add("where", is_below, mirrored, found)
+    return m.cast(m.add("where", is_below, mirrored, found), dtype)
+
+
+@rule("aten.special_ndtr.default")
+def _normal_distribution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("mul", m.add("erfc", m.add("mul", _read(m, a, fake), -math.sqrt(0.5))), 0.5)
 
 
 @rule("aten.erfinv.default", "aten.special_erfinv.default")

@@ -6,6 +6,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError
@@ -14,32 +16,22 @@ from dietcode.models.importing.builder import GraphBuilder
 _SOFTPLUS_TERMS = 6
 
 
-def towards_zero(b: GraphBuilder, x: str) -> str:
-    """Return the elements rounded towards zero."""
-    return (
-        x if b.type(x).dtype in INTEGERS else b.add("mul", b.add("sign", x), b.add("floor", b.add("abs", x)))
-    )
-
-
-def apart(b: GraphBuilder, x: Value) -> tuple[Value, Value]:
-    """Return the absolute value and the sign of a tensor or a number."""
-    if isinstance(x, str):
-        return b.add("abs", x), b.add("sign", x)
-    assert x is not None
-    return abs(x), (x > 0) - (x < 0)
+def bound_of(dtype: str, side: int) -> float:
+    """Return the least (`side` -1) or the largest number (1) that a dtype has."""
+    if dtype == "bool":
+        return side > 0
+    if dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        return int(limits.max if side > 0 else limits.min)
+    return side * math.inf
 
 
 def truncated_quotient(b: GraphBuilder, x: Value, y: Value, dtype: str) -> str:
     """Return quotients rounded towards zero."""
     if dtype not in INTEGERS:
-        return towards_zero(b, b.add("div", x, y))
-    (x, x_sign), (y, y_sign) = apart(b, x), apart(b, y)
-    return b.add("mul", b.add("floor_divide", x, y), b.add("mul", x_sign, y_sign))
-
-
-def truncated_remainder(b: GraphBuilder, x: Value, y: Value) -> str:
-    """Return remainders with the sign of the dividend."""
-    return b.add("mul", b.add("sign", x), b.add("remainder", b.add("abs", x), apart(b, y)[0]))
+        return b.add("trunc", b.add("div", x, y))
+    # No abs, which the least integer does not have.
+    return b.add("floor_divide", b.add("sub", x, b.add("fmod", x, y)), y)
 
 
 def clipped(b: GraphBuilder, x: str, low: Value, high: Value) -> str:
@@ -49,16 +41,6 @@ def clipped(b: GraphBuilder, x: str, low: Value, high: Value) -> str:
             x = x if bound is None else b.add(operator, x, bound)
         return x
     return b.add("clip", x, low=low, high=high)
-
-
-def arc_tangent(b: GraphBuilder, y: str, x: str) -> str:
-    """Return the angle of points (x, y), from -π to π."""
-    dtype = b.type(y).dtype
-    plain = b.add("atan", b.add("div", y, x))
-    left = b.add("where", b.add("less", y, 0.0), -math.pi, math.pi, dtype=dtype)
-    upright = b.add("mul", b.add("sign", y), math.pi / 2)
-    behind = b.add("where", b.add("less", x, 0.0), b.add("add", plain, left), upright, dtype=dtype)
-    return b.add("where", b.add("less", 0.0, x), plain, behind, dtype=dtype)
 
 
 def hard_sigmoid(b: GraphBuilder, x: str) -> str:
@@ -71,19 +53,26 @@ def hard_swish(b: GraphBuilder, x: str) -> str:
     return b.add("mul", x, hard_sigmoid(b, x))
 
 
+def _halves(b: GraphBuilder, x: str) -> tuple[str, str]:
+    """Return what x is above 0, and what below; sums of both have the sign of x, of -0 too."""
+    return b.add("clip", x, low=-0.0, high=None), b.add("clip", x, low=None, high=0.0)
+
+
 def leaky_relu(b: GraphBuilder, x: str, slope: float) -> str:
     """Return x, and below 0 a multiple of it."""
-    return b.add("add", b.add("relu", x), b.add("mul", b.add("minimum", x, 0.0), float(slope)))
+    above, below = _halves(b, x)
+    return b.add("add", above, b.add("mul", below, float(slope)))
 
 
 def elu(b: GraphBuilder, x: str, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> str:
-    """Return ``scale · x``, and below 0 ``scale · alpha · (exp(input_scale · x) - 1)``."""
-    below = b.add("minimum", x, 0.0)
-    power = b.add("exp", b.add("mul", below, float(input_scale)) if input_scale != 1 else below)
-    bent = b.add("mul", b.add("sub", power, 1.0), float(alpha))
-    above = b.add("relu", x)
-    whole = b.add("add", above, bent)
-    return whole if scale == 1 else b.add("mul", whole, float(scale))
+    """Return ``scale · x``, and below 0 ``scale · alpha · (exp(input_scale · x) - 1)``.
+
+    ``exp(y) - 1`` is ``2 t / (1 - t)`` of ``t = tanh(y / 2)``, which keeps the digits of small y.
+    """
+    above, below = _halves(b, x)
+    t = b.add("tanh", b.add("mul", below, 0.5 * input_scale))
+    bent = b.add("div", b.add("mul", t, 2.0 * alpha * scale), b.add("sub", 1.0, t))
+    return b.add("add", above if scale == 1 else b.add("mul", above, float(scale)), bent)
 
 
 def softplus(b: GraphBuilder, x: str) -> str:
@@ -106,11 +95,6 @@ def mish(b: GraphBuilder, x: str) -> str:
     return b.add("mul", x, b.add("tanh", softplus(b, x)))
 
 
-def tangent(b: GraphBuilder, x: str) -> str:
-    """Return tangents of angles."""
-    return b.add("div", b.add("sin", x), b.add("cos", x))
-
-
 def is_nan(b: GraphBuilder, x: str) -> str:
     """Return where elements are no numbers: those differ from themselves."""
     return b.add("not_equal", x, x)
@@ -118,16 +102,22 @@ def is_nan(b: GraphBuilder, x: str) -> str:
 
 def is_infinite(b: GraphBuilder, x: str) -> str:
     """Return where elements are infinite."""
+    if b.type(x).dtype in INTEGERS:
+        return is_nan(b, x)  # none is
     return b.add("equal", b.add("abs", x), math.inf)
 
 
 def prelu(b: GraphBuilder, x: str, weight: str) -> str:
     """Return x, and below 0 its product with a weight that broadcasts."""
-    return b.add("add", b.add("relu", x), b.add("mul", weight, b.add("minimum", x, 0.0)))
+    above, below = _halves(b, x)
+    return b.add("add", above, b.add("mul", weight, below))
 
 
 def log_sum_exp(b: GraphBuilder, x: str, axes: Sequence[int], keep: bool) -> str:
     """Return ``log(sum(exp(x)))`` over axes; of elements that are all -inf it is -inf, and inf beside inf."""
+    least = [e.bounds(b.graph.ranges)[0] if k in axes else 1 for k, e in enumerate(b.type(x).shape)]
+    if min(least, default=1) < 1:  # the largest of nothing is -inf here
+        x = b.add("pad", x, pads=tuple((0, int(one < 1)) for one in least), value=-math.inf)
     largest = b.add("max", x, axes=tuple(axes), keep=True)
     # An infinity less itself is no number.
     below = b.add("where", b.add("equal", x, largest), 0.0, b.add("sub", x, largest), dtype=b.type(x).dtype)

@@ -101,9 +101,10 @@ class Symbols:
         self._sums[symbol.name] = size.node.expr if hasattr(size, "node") else _whole_number(size)
 
     def define(self, size: Any, extent: Extent) -> None:
-        """Let a size of a node's result be an extent, where PyTorch has made a new symbol of it."""
-        if self.is_new(size):
-            self._extents[size.node.expr.name] = extent
+        """Let a size of a node's result be an extent, where PyTorch has a new symbol or an expression."""
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and (self.is_new(size) or not expression.is_Symbol):
+            self._extents[str(expression)] = extent
 
     def is_new(self, size: Any) -> bool:
         """Whether a size is a symbol that nothing is known of."""
@@ -159,12 +160,12 @@ class Symbols:
     def _of(self, expression: Any) -> Extent:
         if expression.is_Integer:
             return Extent.of(int(expression))
+        if str(expression) in self._extents:
+            return self._extents[str(expression)]
         if not expression.is_Symbol:
             return self._of_function(expression, type(expression).__name__)
         if expression.name in self._sums:
             return self._of(self._sums[expression.name])
-        if expression.name in self._extents:
-            return self._extents[expression.name]
         if expression.name not in self._names:
             raise UnknownSizeError(str(expression))
         return Extent.of(self._names[expression.name])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Node, Value
 from dietcode.models.rewriting.rewriter import Rewriter
@@ -49,7 +47,8 @@ def _scores(r: Rewriter, value: Value) -> tuple[Node, float, list[str]] | None:
             condition, hidden, kept = node.operands
             if not isinstance(hidden, int | float) or hidden > _HIDDEN or not isinstance(kept, str):
                 return None
-            masks.append(r.add("where", condition, -math.inf, 0.0, dtype=r.type(kept).dtype))
+            # Scores vanish beside the number; where a whole row has it, all keys weigh the same.
+            masks.append(r.add("where", condition, hidden, 0.0, dtype=r.type(kept).dtype))
             value = kept
             continue
         first, second = node.operands
@@ -91,7 +90,8 @@ def attention(r: Rewriter, node: Node) -> str | None:
     key = r.transpose(keys, [*range(rank - 2), rank - 1, rank - 2])
     mask = masks[0] if len(masks) == 1 else r.add("add", *masks) if masks else None
     operands = () if mask is None else (mask,)
-    return r.add("attention", query, key, values, *operands, scale=scale, causal="none")
+    masked = weights.attributes["masked_rows"]
+    return r.add("attention", query, key, values, *operands, scale=scale, causal="none", masked_rows=masked)
 
 
 def rmsnorm(r: Rewriter, node: Node) -> str | None:
@@ -157,12 +157,16 @@ def rotate(r: Rewriter, node: Node) -> str | None:
 
 
 def guarded(r: Rewriter, node: Node) -> str | None:
-    """``where(isnan(p), 0, p)`` of ``p = softmax(x)`` -> ``p``: rows that are masked as a whole are 0."""
+    """``where(isnan(p), 0, p)`` of ``p = softmax(x)`` -> p with 0 for rows that are masked as a whole."""
     condition = r.producer(node.operands[0], "not_equal") if node.operator == "where" else None
     if condition is None or r.producer(node.operands[2], "softmax") is None or node.operands[1] != 0:
         return None
     weights = str(node.operands[2])
-    return weights if condition.operands == (weights, weights) else None
+    if condition.operands != (weights, weights):
+        return None
+    softmax = r.producer(weights, "softmax")
+    assert softmax is not None
+    return r.add("softmax", softmax.operands[0], axis=softmax.attributes["axis"], masked_rows="zero")
 
 
 PATTERNS = (attention, rmsnorm, rotate, guarded)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import CHECKS, Node, Value, variables_of
+from dietcode.graph.operators import LIBRARY_FUNCTIONS
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
 
@@ -23,8 +24,9 @@ _MAX_POSITIONS = 1 << 20  # whole numbers up to it are exact in float32 too
 _OF_ELEMENTS = frozenset(
     {
         *("neg", "abs", "sign", "square", "relu", "floor", "ceil", "round", "not", "sqrt", "rsqrt", "exp"),
-        *("log", "tanh", "sigmoid", "silu", "erf", "sin", "cos", "atan", "gelu", "clip", "cast"),
+        *("log", "tanh", "sigmoid", "silu", "erf", "sin", "cos", "gelu", "clip", "cast"),
         *("add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder"),
+        *("fmod", "atan2", "copysign", "hypot", *LIBRARY_FUNCTIONS),
         *("less", "less_equal", "equal", "not_equal", "and", "or", "xor", "where"),
     }
 )

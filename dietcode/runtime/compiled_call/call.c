@@ -112,7 +112,7 @@ static int make_outputs(CompiledCall *self, Frame *frame, PyObject *shapes, int 
   int64_t *extents = frame->integers + self->num_values;
   if (self->num_outputs > 1 && !(frame->out = PyTuple_New(self->num_outputs))) return -1;
   for (int i = 0; i < self->num_outputs; i++) {
-    const Expected *expected = &self->expected[self->num_tensors + i];
+    Expected *expected = &self->expected[self->num_tensors + i];
     View *view = &frame->views[self->num_tensors + i];
     PyObject *made = NULL, *dtype = PyTuple_GetItem(self->output_dtypes, i);
     int status, table = self->into[i];
@@ -143,7 +143,7 @@ static int take_outputs(CompiledCall *self, Frame *frame) {
   }
   if (!is_one && (!frame->out || !PyTuple_CheckExact(frame->out) || PyTuple_Size(frame->out) != self->num_outputs)) return -1;
   for (int i = 0; i < self->num_outputs; i++, num_views++) {
-    const Expected *expected = &self->expected[num_views];
+    Expected *expected = &self->expected[num_views];
     View *view = &frame->views[num_views];
     PyObject *out = is_one ? frame->out : PyTuple_GetItem(frame->out, i);
     if (self->into[i] >= 0 && out != frame->held[self->into[i]]) return -1;

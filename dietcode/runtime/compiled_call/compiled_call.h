@@ -21,6 +21,10 @@ typedef struct {
   DLDataType dtype;
   const char *format; /* of the buffer protocol */
   PyObject *name, *packed_name, *packed_layout; /* the last two NULL for what comes as it is */
+  struct {
+    const void *data;
+    int64_t num_bytes, of_storage;
+  } last; /* of the last tensor of PyTorch's that was found to end in its storage */
 } Expected;
 
 typedef enum { PACKED, ARRAY, TORCH } Kind;
@@ -52,8 +56,8 @@ extern PyTypeObject *compiled_call_type;
 PyObject *try_call(PyObject *compiled, PyObject *args, PyObject *named);
 
 /* All return 0, or -1 for what is declined, with or without an error of Python's. */
-int view_any(PyObject *tensor, const Expected *expected, const Arrays *arrays, View *view);
-int view_output(PyObject *out, const Expected *expected, const Arrays *arrays, View *view);
+int view_any(PyObject *tensor, Expected *expected, const Arrays *arrays, View *view);
+int view_output(PyObject *out, Expected *expected, const Arrays *arrays, View *view);
 int new_array(PyObject *shape, const Expected *expected, PyObject *dtype, const Arrays *arrays, PyObject **out, View *view);
 int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *view);
 int note_written(PyObject *tensors); /* a tuple of PyTorch's; tells it that they change */

@@ -7,7 +7,8 @@
 static struct {
   PyTypeObject *type;
   const DLPackExchangeAPI *api;
-  PyObject *is_neg, *increment_version, *tracing_state, *forward_ad; /* the last one is what that module has */
+  PyCFunction is_neg, untyped_storage, storage_offset; /* methods without arguments; to look them up costs a third more */
+  PyObject *increment_version, *tracing_state, *forward_ad; /* the last one is what that module has */
 } torch;
 
 static struct {
@@ -115,6 +116,15 @@ static int view_packed(PyObject *packed, const Expected *expected, const Arrays 
 
 /* ---- PyTorch ---- */
 
+static PyCFunction find_method(PyObject *tensor, const char *name) {
+  PyObject *method = PyObject_GetAttrString(tensor, name);
+  PyTypeObject *type = method ? Py_TYPE(method) : NULL;
+  int is_plain = type == &PyCFunction_Type && PyCFunction_GetFlags(method) == METH_NOARGS;
+  PyCFunction found = is_plain ? PyCFunction_GetFunction(method) : NULL;
+  Py_XDECREF(method);
+  return found;
+}
+
 static int find_torch(void) {
   if (torch.type) return 0;
   PyObject *module = PyImport_GetModule(texts.torch);
@@ -125,7 +135,13 @@ static int find_torch(void) {
     const DLPackExchangeAPI *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (api && api->header.version.major == DLPACK_MAJOR_VERSION && api->dltensor_from_py_object_no_sync) torch.api = api;
   }
-  if (torch.api && !torch.is_neg) torch.is_neg = PyObject_GetAttrString(type, "is_neg");
+  PyObject *any = torch.api && !torch.is_neg ? PyObject_CallNoArgs(type) : NULL;
+  if (any) {
+    torch.untyped_storage = find_method(any, "untyped_storage");
+    torch.storage_offset = find_method(any, "storage_offset");
+    torch.is_neg = torch.untyped_storage && torch.storage_offset ? find_method(any, "is_neg") : NULL;
+  }
+  Py_XDECREF(any);
   if (torch.api && !torch.increment_version) torch.increment_version = PyObject_GetAttrString(inner, "_increment_version");
   if (torch.api && !torch.tracing_state) torch.tracing_state = PyObject_GetAttrString(inner, "_get_tracing_state");
   PyObject *forward_ad = torch.api && !torch.forward_ad ? PyImport_GetModule(texts.forward_ad) : NULL;
@@ -163,18 +179,36 @@ static void set_torch(View *view, const DLTensor *given) {
   view->tensor.dtype = given->dtype;
 }
 
+/* Whether a tensor ends in its storage, which may have been made shorter: neither PyTorch nor DLPack looks at that. Where
+ * it begins is asked for where address or storage are not those of the last call, since that takes half of the time. */
+static int ends_in_storage(PyObject *tensor, Expected *expected, const View *view) {
+  PyObject *storage = torch.untyped_storage(tensor, NULL);
+  int64_t of_storage = storage ? PyObject_Size(storage) : -1, num_bytes = num_bytes_of(&view->tensor);
+  Py_XDECREF(storage);
+  if (of_storage < num_bytes) return 0;
+  if (view->tensor.data == expected->last.data && of_storage == expected->last.of_storage &&
+      num_bytes <= expected->last.num_bytes)
+    return 1;
+  PyObject *offset = torch.storage_offset(tensor, NULL);
+  int64_t first = offset ? PyLong_AsLongLong(offset) : -1;
+  Py_XDECREF(offset);
+  if (first < 0 || first * (view->tensor.dtype.bits / 8) + num_bytes > of_storage) return 0;
+  expected->last.data = view->tensor.data, expected->last.num_bytes = num_bytes, expected->last.of_storage = of_storage;
+  return 1;
+}
+
 /* What only stands for a tensor, as in PyTorch's FakeTensorMode, has none. */
 static int has_memory(const View *view) { return view->tensor.data || num_bytes_of(&view->tensor) == 0; }
 
-static int view_torch(PyObject *tensor, const Expected *expected, View *view) {
+static int view_torch(PyObject *tensor, Expected *expected, View *view) {
   DLTensor given;
   if (!was(PyObject_GetAttr(tensor, texts.requires_grad), Py_False)) return -1;
-  if (!was(PyObject_CallFunctionObjArgs(torch.is_neg, tensor, NULL), Py_False)) return -1;
+  if (!was(torch.is_neg(tensor, NULL), Py_False)) return -1;
   if (torch.api->dltensor_from_py_object_no_sync(tensor, &given) != 0) return -1;
   if (given.device.device_type != kDLCPU || !same_dtype(given.dtype, expected->dtype)) return -1;
   if (given.ndim != expected->ndim || set_shape(view, given.ndim, given.shape, given.strides) != 0) return -1;
   set_torch(view, &given);
-  return has_memory(view) ? 0 : -1;
+  return has_memory(view) && ends_in_storage(tensor, expected, view) ? 0 : -1;
 }
 
 int lies_at(PyObject *tensor, const void *address) {
@@ -204,7 +238,7 @@ int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *vi
 
 /* ---- Any of them ---- */
 
-int view_any(PyObject *tensor, const Expected *expected, const Arrays *arrays, View *view) {
+int view_any(PyObject *tensor, Expected *expected, const Arrays *arrays, View *view) {
   PyTypeObject *type = Py_TYPE(tensor);
   if (type == arrays->packed) return expected->packed_name ? view_packed(tensor, expected, arrays, view) : -1;
   if (expected->packed_name) return -1;
@@ -212,7 +246,7 @@ int view_any(PyObject *tensor, const Expected *expected, const Arrays *arrays, V
   return find_torch() == 0 && type == torch.type ? view_torch(tensor, expected, view) : -1;
 }
 
-int view_output(PyObject *out, const Expected *expected, const Arrays *arrays, View *view) {
+int view_output(PyObject *out, Expected *expected, const Arrays *arrays, View *view) {
   if (Py_TYPE(out) == arrays->array) return view_array(out, expected, 1, view);
   return find_torch() == 0 && Py_TYPE(out) == torch.type ? view_torch(out, expected, view) : -1;
 }

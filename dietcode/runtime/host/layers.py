@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dietcode.errors import ShapeError
 from dietcode.runtime.host.pointwise import Array, Attributes, Operands, quiet
 
 Results: TypeAlias = tuple[Array, ...]
@@ -28,20 +29,54 @@ def _reduction(
     return (np.asarray(found).astype(x.dtype, copy=False),)
 
 
+def _extreme(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    _need_some(operands[0], _axes(operands[0], attributes))
+    return _reduction(function, False, operands, attributes)
+
+
+def _need_some(x: Array, axes: Sequence[int]) -> None:
+    """Refuse extremes of nothing, as PyTorch does.
+
+    Raises
+    ------
+    ShapeError
+    """
+    empty = next((axis for axis in axes if x.ndim and not x.shape[axis]), None)
+    if empty is not None:
+        raise ShapeError(f"an extreme along axis {empty} of 0 elements; allowed: at least 1")
+
+
+def _mean(x: Array, axis: Any, keepdims: bool, dtype: Any = None) -> Any:
+    """Return the mean; NumPy warns of one of nothing."""
+    total = np.sum(x, axis=axis, keepdims=keepdims, dtype=dtype)
+    return np.divide(total, x.dtype.type(math.prod(x.shape[one] for one in axis)))
+
+
 def _position(function: Callable[..., Any], operands: Operands, attributes: Attributes) -> Results:
+    _need_some(operands[0], (attributes["axis"],))
     found = function(operands[0], axis=attributes["axis"], keepdims=attributes["keep"])
     return (np.asarray(found).astype(np.int64, copy=False),)
 
 
 def _softmax(operands: Operands, attributes: Attributes) -> Results:
     x, axis = operands[0], attributes["axis"]
-    powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    return (np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers),)
+    return (_weights(x, axis, attributes["masked_rows"]),)
+
+
+def _weights(x: Array, axis: int, masked_rows: str) -> Array:
+    """Return a softmax, whose rows of -inf alone are 0 or NaN."""
+    largest = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    if masked_rows == "zero":
+        largest = np.where(np.isneginf(largest), x.dtype.type(0), largest)
+    powers = np.exp(x - largest)
+    total = powers.sum(axis=axis, keepdims=True)
+    visible = total != 0 if masked_rows == "zero" else True
+    return np.asarray(np.divide(powers, total, out=powers, where=visible))
 
 
 def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
     x, axis = operands[0], attributes["axis"]
-    lower = x - x.max(axis=axis, keepdims=True)
+    lower = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     return (lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True)),)
 
 
@@ -50,6 +85,9 @@ def _accumulated(function: Any, operands: Operands, attributes: Attributes) -> R
     x, axis = operands[0], attributes["axis"]
     if not x.ndim:
         return (x.copy(),)
+    if x.dtype == np.float32 and function in (np.add, np.multiply):  # rounded once, as in PyTorch
+        (wide,) = _accumulated(function, [x.astype(np.float64)], attributes)
+        return ((wide + 0.0 if function is np.add else wide).astype(np.float32),)  # sums begin with 0
     width = math.prod(x.shape[axis % x.ndim + 1 :])
     if x.shape[axis] < 2 or width < _WIDE or x.size < x.shape[axis] * 4 * _WIDE:
         return (function.accumulate(x, axis=axis, dtype=x.dtype),)
@@ -71,8 +109,8 @@ def _scaled(x: Array, rest: Sequence[Any]) -> Array:
 def _layernorm(operands: Operands, attributes: Attributes) -> Results:
     x = operands[0]
     axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
-    centred = x - x.mean(axis=axes, keepdims=True)
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    centred = x - _mean(x, axes, keepdims=True)
+    variance = _mean(np.square(centred), axes, keepdims=True)
     centred /= np.sqrt(variance + x.dtype.type(attributes["eps"]))
     return (_scaled(centred, operands[1:]),)
 
@@ -80,7 +118,7 @@ def _layernorm(operands: Operands, attributes: Attributes) -> Results:
 def _rmsnorm(operands: Operands, attributes: Attributes) -> Results:
     x = operands[0]
     axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
-    mean = np.square(x).mean(axis=axes, keepdims=True)
+    mean = _mean(np.square(x), axes, keepdims=True)
     return (_scaled(x / np.sqrt(mean + x.dtype.type(attributes["eps"])), operands[1:]),)
 
 
@@ -96,7 +134,7 @@ def _linear(operands: Operands, attributes: Attributes) -> Results:
 
 
 def _attention(operands: Operands, attributes: Attributes) -> Results:
-    """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e]; rows that see no key are 0.
+    """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e].
 
     The queries of a group of heads are rows of one product, so that keys and values are not repeated.
     """
@@ -116,10 +154,7 @@ def _attention(operands: Operands, attributes: Attributes) -> Results:
         last = 0 if attributes["causal"] == "first" else num_keys - num_queries
         visible = np.tri(num_queries, num_keys, last, dtype=bool)
         np.copyto(scores, -np.inf, where=~visible)
-    largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores - np.where(np.isneginf(largest), scores.dtype.type(0), largest))
-    total = powers.sum(axis=-1, keepdims=True)
-    np.divide(powers, total, out=powers, where=total != 0)
+    powers = _weights(scores, -1, attributes["masked_rows"])
     if grouped:
         powers = powers.reshape(*powers.shape[:-3], groups, -1, num_keys)
     result = np.matmul(powers, v)
@@ -183,10 +218,10 @@ def _recurrence(operands: Operands, attributes: Attributes) -> Results:
 
 _FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
     "sum": partial(_reduction, np.sum, True),
-    "mean": partial(_reduction, np.mean, True),
+    "mean": partial(_reduction, _mean, True),
     "prod": partial(_reduction, np.prod, True),
-    "max": partial(_reduction, np.max, False),
-    "min": partial(_reduction, np.min, False),
+    "max": partial(_extreme, np.max),
+    "min": partial(_extreme, np.min),
     "any": partial(_reduction, np.any, False),
     "all": partial(_reduction, np.all, False),
     "argmax": partial(_position, np.argmax),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,52 +57,68 @@ def _pad(operands: Operands, attributes: Attributes) -> Results:
     return (np.pad(kept, more, constant_values=attributes["value"]) if any(map(any, more)) else kept,)
 
 
-def _refuse_positions(name: str, positions: Array, axis: int, length: int) -> None:
-    """Raise what a position outside of an axis gets.
+_UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (32, 64)}
+
+
+def first_outside(positions: Array, length: int, wraps: bool) -> int | None:
+    """Return a position outside of an axis; None where all are within.
+
+    Parameters
+    ----------
+    positions : int array
+    length : int
+        Of the axis.
+    wraps : bool
+        Whether those below 0 count from the end.
+    """
+    if not positions.size:
+        return None
+    unsigned = _UNSIGNED.get(positions.dtype)  # where numbers below 0 are the largest: one pass is enough
+    if unsigned is not None and np.maximum.reduce(positions.view(unsigned), axis=None) < length:
+        return None
+    low, high = int(positions.min()), int(positions.max())
+    if low < (-length if wraps else 0):
+        return low
+    return high if high >= length else None
+
+
+def _check(name: str, positions: Sequence[Array], x: Array, axis: int, attributes: Attributes) -> None:
+    """Check tensors of positions, one for each axis from one on.
 
     Raises
     ------
     ShapeError
-        Always.
     """
-    outside = positions[(positions < -length) | (positions >= length)]
-    allowed = f"{-length} to {length - 1}" if length else "none, it has no elements"
-    raise ShapeError(
-        f"{name}: position {outside.flat[0]} along axis {axis} of {length} elements; allowed: {allowed}"
-    ) from None
+    for at, own in enumerate(positions, axis):
+        length, wraps = x.shape[at], attributes.get("wraps", True)
+        wrong = first_outside(own, length, wraps)
+        if wrong is not None:
+            allowed = f"{-length if wraps else 0} to {length - 1}" if length else "none, it has no elements"
+            raise ShapeError(
+                f"{name}: position {wrong} along axis {at} of {length} elements; allowed: {allowed}"
+            )
 
 
 def _take(operands: Operands, attributes: Attributes) -> Results:
     x, positions = operands
     axis = attributes["axis"] % x.ndim
-    try:
-        return (np.take(x, positions, axis=axis),)
-    except IndexError:
-        _refuse_positions("take", positions, axis, x.shape[axis])
-        raise
+    _check("take", [positions], x, axis, attributes)
+    return (np.take(x, positions, axis=axis),)
 
 
 def _take_along(operands: Operands, attributes: Attributes) -> Results:
     x, positions = operands
     axis = attributes["axis"] % x.ndim
+    _check("take_along", [positions], x, axis, attributes)
     # On other axes there may be fewer positions than elements.
     own = x[tuple(slice(None) if k == axis else slice(size) for k, size in enumerate(positions.shape))]
-    try:
-        return (np.take_along_axis(own, positions, axis=axis),)
-    except IndexError:
-        _refuse_positions("take_along", positions, axis, x.shape[axis])
-        raise
+    return (np.take_along_axis(own, positions, axis=axis),)
 
 
 def _take_points(operands: Operands, attributes: Attributes) -> Results:
     x, *positions = operands
-    try:
-        return (np.asarray(x[tuple(positions)]),)
-    except IndexError:
-        for axis, (own, length) in enumerate(zip(positions, x.shape, strict=False)):
-            if ((own < -length) | (own >= length)).any():
-                _refuse_positions("take_points", own, axis, length)
-        raise
+    _check("take_points", positions, x, 0, attributes)
+    return (np.asarray(x[tuple(positions)]),)
 
 
 _CHANGES: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -121,24 +137,16 @@ def _changed(x: Array, at: tuple[Array, ...], source: Array, by: str) -> Array:
 def _scatter_along(operands: Operands, attributes: Attributes) -> Results:
     x, positions, source = operands
     axis = attributes["axis"] % x.ndim
+    _check("scatter_along", [positions], x, axis, attributes)
     at = list(np.ogrid[tuple(slice(size) for size in positions.shape)])
     at[axis] = positions
-    try:
-        return (_changed(x, tuple(at), source, attributes["by"]),)
-    except IndexError:
-        _refuse_positions("scatter_along", positions, axis, x.shape[axis])
-        raise
+    return (_changed(x, tuple(at), source, attributes["by"]),)
 
 
 def _scatter_points(operands: Operands, attributes: Attributes) -> Results:
     x, source, *positions = operands
-    try:
-        return (_changed(x, tuple(positions), source, attributes["by"]),)
-    except IndexError:
-        for axis, (own, length) in enumerate(zip(positions, x.shape, strict=False)):
-            if ((own < -length) | (own >= length)).any():
-                _refuse_positions("scatter_points", own, axis, length)
-        raise
+    _check("scatter_points", positions, x, 0, attributes)
+    return (_changed(x, tuple(positions), source, attributes["by"]),)
 
 
 def _full(operands: Operands, attributes: Attributes) -> Results:
@@ -174,6 +182,10 @@ def _top(operands: Operands, attributes: Attributes) -> Results:
     else:
         order = np.argsort(x, axis=axis, kind="stable")
     num = attributes["num"]
+    if num is not None and num > x.shape[axis]:
+        raise ShapeError(
+            f"top: {num} along axis {axis} of {x.shape[axis]} elements; allowed: as many, or fewer"
+        )
     if num is not None:
         order = order[(slice(None),) * axis + (slice(num),)]
     order = np.ascontiguousarray(order, np.int64)

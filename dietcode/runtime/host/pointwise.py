@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dietcode.errors import ShapeError
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Operands: TypeAlias = Sequence[Any]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -23,7 +25,12 @@ _ERF_BELOW = (
     *(1.0, 0.5048586275471295, 0.1153504056975663),
     *(0.015207269420717496, 0.0011855489357866422, 3.7418187828141176e-05),
 )
-_exact_erf = np.frompyfunc(math.erf, 1, 1)
+# log(erfc(x) / t) + x² of t = 2 / (2 + x), from 0 to 10: a least-squares fit, 7.5e-9 of erfc at most.
+_ERFC = (
+    *(-1.26557542, 1.001758436, 0.3537876668, 0.2296630104, -0.7247127458, 1.694144932),
+    *(-3.589213214, 4.272788149, -2.809275537, 0.9798182309, -0.1431835064),
+)
+_exact_erf, _exact_erfc = (np.frompyfunc(one, 1, 1) for one in (math.erf, math.erfc))
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,8 +55,27 @@ def _ufunc(ufunc: Callable[..., Any], operands: Operands, attributes: Attributes
     ufunc(*of_one_dtype(operands), out=out)
 
 
+def _quotient(ufunc: Callable[..., Any], operands: Operands, attributes: Attributes, out: Array) -> None:
+    """Quotients and remainders; of whole numbers none by 0, for which NumPy has 0."""
+    x, y = of_one_dtype(operands)
+    if out.dtype.kind in "iu" and not y.all():
+        raise ShapeError("a whole number divided by 0; allowed: divisors that are not 0")
+    ufunc(x, y, out=out)
+
+
+def _remainder(x: Array, y: Array, out: Array) -> None:
+    """Remainders with the sign of the divisor; where they are 0, of the dividend, as in PyTorch."""
+    if out.dtype.kind != "f":
+        np.remainder(x, y, out=out)
+        return
+    found = np.fmod(x, y, out=np.empty_like(out))
+    is_across = (found != 0) & ((found < 0) != (y < 0))
+    np.add(found, y, out=found, where=is_across)
+    np.copyto(out, found)
+
+
 def _relu(operands: Operands, attributes: Attributes, out: Array) -> None:
-    np.maximum(operands[0], as_dtype(0, out.dtype), out=out)
+    _clip(operands, {"low": 0, "high": None}, out)
 
 
 def _rsqrt(operands: Operands, attributes: Attributes, out: Array) -> None:
@@ -65,12 +91,18 @@ def _sigmoid(operands: Operands, attributes: Attributes, out: Array) -> None:
 
 
 def _clip(operands: Operands, attributes: Attributes, out: Array) -> None:
-    result = operands[0]
-    for bound, choose in ((attributes["low"], np.maximum), (attributes["high"], np.minimum)):
+    """Brings elements between bounds; zeros keep their sign, which maxima may change."""
+    x = operands[0]
+    for bound, is_beyond in ((attributes["low"], np.less), (attributes["high"], np.greater)):
         if bound is not None:
-            result = choose(result, as_dtype(bound, out.dtype), out=out)
-    if result is not out:
-        np.copyto(out, result)
+            edge = as_dtype(bound, out.dtype)
+            beyond = is_beyond(x, edge)
+            if x is not out:
+                np.copyto(out, x)
+            np.copyto(out, edge, where=beyond)
+            x = out
+    if x is not out:
+        np.copyto(out, x)
 
 
 def _cast(operands: Operands, attributes: Attributes, out: Array) -> None:
@@ -103,7 +135,21 @@ _WRITERS: dict[str, Writer] = {
             "tanh": np.tanh,
             "sin": np.sin,
             "cos": np.cos,
+            "acos": np.arccos,
+            "acosh": np.arccosh,
+            "asin": np.arcsin,
+            "asinh": np.arcsinh,
             "atan": np.arctan,
+            "atanh": np.arctanh,
+            "cosh": np.cosh,
+            "exp2": np.exp2,
+            "expm1": np.expm1,
+            "log10": np.log10,
+            "log1p": np.log1p,
+            "log2": np.log2,
+            "sinh": np.sinh,
+            "tan": np.tan,
+            "trunc": np.trunc,
             "floor": np.floor,
             "ceil": np.ceil,
             "round": np.rint,
@@ -113,10 +159,11 @@ _WRITERS: dict[str, Writer] = {
             "mul": np.multiply,
             "div": np.true_divide,
             "pow": np.power,
+            "atan2": np.arctan2,
+            "copysign": np.copysign,
+            "hypot": np.hypot,
             "maximum": np.maximum,
             "minimum": np.minimum,
-            "floor_divide": np.floor_divide,
-            "remainder": np.remainder,
             "less": np.less,
             "less_equal": np.less_equal,
             "equal": np.equal,
@@ -131,6 +178,9 @@ _WRITERS: dict[str, Writer] = {
             "shift_right": np.right_shift,
         }.items()
     },
+    "floor_divide": partial(_quotient, np.floor_divide),
+    "fmod": partial(_quotient, np.fmod),
+    "remainder": partial(_quotient, _remainder),
     "relu": _relu,
     "rsqrt": _rsqrt,
     "sigmoid": _sigmoid,
@@ -163,17 +213,34 @@ def _allocating(name: str) -> Callable[[Operands, Attributes], tuple[Array, ...]
 
 
 def erf(x: Array) -> Array:
-    """Return the error function: float32 to 4e-7 of it, float64 as the C library has it."""
+    """Return the error function: float32 to 1e-7 of it, float64 as the C library has it."""
     if x.dtype != np.float32:
         return np.asarray(_exact_erf(x)).astype(x.dtype)
-    bounded = np.clip(x, np.float32(-4), np.float32(4))
+    bounded = np.clip(x.astype(np.float64), -4, 4)
     square = bounded * bounded
-    above, below = np.zeros_like(square), np.zeros_like(square)
-    for polynomial, coefficients in ((above, _ERF_ABOVE), (below, _ERF_BELOW)):
-        for coefficient in reversed(coefficients):
-            np.multiply(polynomial, square, out=polynomial)
-            np.add(polynomial, np.float32(coefficient), out=polynomial)
-    return np.asarray(np.clip(bounded * above / below, np.float32(-1), np.float32(1)))
+    return np.asarray(bounded * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square), np.float32)
+
+
+def _complement(x: Array) -> Array:
+    """Return 1 - erf(x) of float64, to 1e-8 of it."""
+    size = np.abs(x)
+    t = 2 / (2 + size)
+    tail = t * np.exp(_polynomial(_ERFC, t) - size * size)
+    return np.asarray(np.where(x < 0, 2 - tail, tail))
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    result = np.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        result *= x
+        result += coefficient
+    return result
+
+
+def _erfc(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
+    x = operands[0]
+    found = _exact_erfc(x) if x.dtype == np.float64 else _complement(x.astype(np.float64))
+    return (np.asarray(found).astype(x.dtype),)
 
 
 def _erf(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
@@ -195,16 +262,17 @@ def _finite_below(x: Array) -> Array:
 def _gelu(operands: Operands, attributes: Attributes) -> tuple[Array, ...]:
     x = _finite_below(operands[0])
     number = x.dtype.type
-    if attributes["form"] == "erf":
-        inner = erf(np.asarray(x * number(math.sqrt(0.5))))
-    else:
-        inner = np.tanh(number(math.sqrt(2 / math.pi)) * (x + number(0.044715) * x * x * x))
+    if attributes["form"] == "erf":  # 1 + erf would lose the digits of what is far below 0
+        wide = x.astype(np.float64)
+        return (np.asarray(0.5 * wide * _complement(wide * -math.sqrt(0.5))).astype(x.dtype),)
+    inner = np.tanh(number(math.sqrt(2 / math.pi)) * (x + number(0.044715) * x * x * x))
     return (np.asarray(number(0.5) * x * (number(1) + inner)),)
 
 
 FUNCTIONS: dict[str, Callable[[Operands, Attributes], tuple[Array, ...]]] = {
     **{name: _allocating(name) for name in WRITERS},
     "erf": quiet(_erf),
+    "erfc": quiet(_erfc),
     "silu": quiet(_silu),
     "gelu": quiet(_gelu),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from dietcode.errors import ShapeError
 from dietcode.runtime.host.layers import Results
 from dietcode.runtime.host.pointwise import Array, Attributes, Operands, quiet
 
@@ -18,6 +19,9 @@ def _windows(x: Array, window: Sequence[int], attributes: Attributes) -> Array:
     rank = len(window)
     axes = tuple(range(x.ndim - rank, x.ndim))
     spans = tuple((k - 1) * d + 1 for k, d in zip(window, attributes["dilation"], strict=True))
+    sizes = x.shape[x.ndim - rank :]
+    if any(size < span for size, span in zip(sizes, spans, strict=True)):
+        raise ShapeError(f"windows over {list(spans)} elements of {list(sizes)}; allowed: at least as many")
     view = sliding_window_view(x, spans, axis=axes)
     steps = (slice(None, None, step) for step in (*attributes["strides"], *attributes["dilation"]))
     index: tuple[Any, ...] = (Ellipsis, *steps)

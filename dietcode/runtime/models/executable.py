@@ -20,13 +20,16 @@ or one of `dietcode.runtime.models.flow`, with steps within it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from dietcode.errors import LibraryError
-from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.attributes import REQUIRED, GraphAttribute, read_flag
+from dietcode.graph.extent import Extent, Ranges, parse_extent, simplified
+from dietcode.graph.limits import check_size
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.signature import check_halves
 from dietcode.graph.tensor_type import DTYPES, TensorType
@@ -60,6 +63,8 @@ class KernelStep:
     results : tuple of TensorRead
     variables : dict of str to Extent
         Values of the library's shape variables.
+    is_product : bool
+        Whether one element of zeros along an axis without elements gives the same.
     """
 
     digest: str
@@ -67,6 +72,7 @@ class KernelStep:
     results: tuple[TensorRead, ...]
     variables: dict[str, Extent]
     repeat: Repeat | None = None
+    is_product: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,6 +248,13 @@ def _read_step(data: Mapping[str, Any]) -> Step:
 
 def _check(executable: Executable) -> None:
     """Refuse steps that read what is not there yet, and what no call could use."""
+    extents = [extent for sizes in executable.storage_sizes for extent in sizes]
+    types = (executable.inputs, executable.weights, executable.values)
+    extents += executable.sizes.values()
+    extents += [extent for group in types for type_ in group.values() for extent in type_.shape]
+    for extent in extents:
+        if extent.variables - set(executable.ranges):
+            raise ValueError(f"extent {str(extent)[:40]!r} follows from no dimension of the model")
     known = set(executable.weights)
     for step in executable.load:
         _check_step(executable, step, known, known)
@@ -266,13 +279,6 @@ def _check(executable: Executable) -> None:
         raise ValueError("the signature does not give each output once")
     outputs = [executable.type_of(name) for name in executable.outputs]
     check_halves(executable.signature, executable.inputs, outputs)
-    extents = [extent for sizes in executable.storage_sizes for extent in sizes]
-    types = (executable.inputs, executable.weights, executable.values)
-    extents += executable.sizes.values()
-    extents += [extent for group in types for type_ in group.values() for extent in type_.shape]
-    for extent in extents:
-        if extent.variables - set(executable.ranges):
-            raise ValueError(f"extent {str(extent)[:40]!r} follows from no dimension of the model")
 
 
 def _check_step(executable: Executable, step: Step, known: set[str], written: set[str]) -> None:
@@ -305,6 +311,47 @@ def _check_step(executable: Executable, step: Step, known: set[str], written: se
     if executable.sizes:
         _check_sizes(executable, step, known)
     _write(executable, writes, known, written)
+    if isinstance(step, HostStep):
+        check_host_types(step, executable.type_of, executable.ranges)
+
+
+def check_host_types(
+    step: HostStep, type_of: Callable[[str], TensorType], ranges: Ranges = MappingProxyType({})
+) -> None:
+    """Refuse a step whose results are others than those of its operator, or are too large.
+
+    So that nothing is computed before it is known how much it is.
+
+    Parameters
+    ----------
+    step : HostStep
+    type_of : callable
+        Returns the type of a value.
+    ranges : mapping of str to (int, int)
+        Of the dimensions.
+
+    Raises
+    ------
+    ValueError
+        What is wrong.
+    """
+    types = [type_of(one) if isinstance(one, str) else one for one in step.operands]
+    if step.operator in _OWN_OPERATORS:
+        dtype = "int32" if step.operator == "positions" else types[0].dtype
+        inferred: Sequence[TensorType] = [TensorType(dtype, types[0].shape)]
+    else:
+        known = GRAPH_OPERATORS[step.operator]
+        if not known.least <= len(types) <= known.most:
+            raise ValueError(f"{step.operator} of {len(types)}; allowed: {known.least} to {known.most}")
+        inferred = known.infer(types, step.attributes)
+    if len(inferred) != len(step.results):
+        raise ValueError(f"{step.operator} with {len(step.results)} results; allowed: {len(inferred)}")
+    for name, own in zip(step.results, inferred, strict=True):
+        check_size(own, ranges, is_made=not any(isinstance(one, str) for one in step.operands))
+        wanted = type_of(name)
+        shapes = [tuple(simplified(one, ranges) for one in type_.shape) for type_ in (own, wanted)]
+        if own.dtype != wanted.dtype or shapes[0] != shapes[1]:
+            raise ValueError(f"{step.operator} gives {own} as {name[:40]!r}, which is {wanted}")
 
 
 def _check_placed(executable: Executable, step: HostStep, written: set[str]) -> None:
@@ -442,6 +489,7 @@ def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
         tuple(read(one) for one in step["results"]),
         {str(name): parse_extent(extent) for name, extent in step["variables"].items()},
         None if step.get("repeat") is None else _repeat(step["repeat"]),
+        bool(step.get("is_product")),
     )
 
 
@@ -454,18 +502,22 @@ def _repeat(data: Mapping[str, Any]) -> Repeat:
     )
 
 
-_OWN_OPERATORS = {"copy": {}, "positions": {"rows": parse_extent}}
+_OWN_OPERATORS: dict[str, dict[str, GraphAttribute]] = {
+    "copy": {},
+    "positions": {"rows": GraphAttribute(parse_extent, REQUIRED), "wraps": GraphAttribute(read_flag, True)},
+}
 
 
 def _host_step(step: Mapping[str, Any]) -> HostStep:
     operator = str(step["host"])
-    if operator in _OWN_OPERATORS:
-        attributes = {key: read(step["attributes"][key]) for key, read in _OWN_OPERATORS[operator].items()}
-    else:
-        known = GRAPH_OPERATORS[operator].attributes
-        attributes = {}
-        for key, given in step["attributes"].items():
-            attributes[key] = given if given == known[key].default else known[key].read(given)
+    own = _OWN_OPERATORS.get(operator)
+    known = GRAPH_OPERATORS[operator].attributes if own is None else own
+    attributes = {key: one.default for key, one in known.items()}
+    for key, given in step["attributes"].items():
+        attributes[key] = given if given == known[key].default else known[key].read(given)
+    missing = [key for key, one in attributes.items() if one is REQUIRED]
+    if missing:
+        raise ValueError(f"{operator} without {missing[0]}")
     operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
     results = tuple(map(str, step["results"]))
     source, placed = str(step.get("source", "")), tuple(map(str, step.get("placed", ())))

@@ -10,7 +10,7 @@ import numpy as np
 
 from dietcode.errors import TensorError
 from dietcode.graph.signature import half_inputs, half_outputs
-from dietcode.runtime.tensors import BFLOAT16, numpy_bfloat16
+from dietcode.runtime.tensors import BFLOAT16, check_values, numpy_bfloat16
 
 
 class HalfPrecision:
@@ -52,6 +52,7 @@ class HalfPrecision:
             return value
         if given != dtype:
             raise TensorError(f"{name}: dtype {given}; allowed: {dtype}, or float32")
+        check_values(name, value)
         return value.astype(np.float32) if isinstance(value, np.ndarray | np.generic) else value.float()
 
     def check_numpy(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import DietCodeError, LibraryError, TensorError
+from dietcode.errors import DietCodeError, LibraryError, ShapeError, TensorError
 from dietcode.graph.signature import built_output, called_inputs, flatten_arguments, input_names
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import sha256_file
@@ -24,13 +24,13 @@ from dietcode.runtime.models.prepared import Prepared
 from dietcode.runtime.models.slot_program import SlotProgram
 from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
-from dietcode.runtime.tensors import accept_torch, readable
+from dietcode.runtime.tensors import accept, readable
 from dietcode.workload.text import one_line
 
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
 # What steps raise that do not fit together.
-_MISFITS = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
 _GROWTH = 1.5  # of memory, where a size needs more
 
 
@@ -134,7 +134,7 @@ class Model(Reopened):
             An input is missing, or has another dtype or device.
         ShapeError
             A shape, a relation between shapes or a range is not the model's; or a position in an input lies
-            outside of the tensor that it is a position in.
+            outside of the tensor that it is a position in; or there is no memory for tensors of these sizes.
         LibraryError
             The bundle describes steps that do not fit together.
         """
@@ -221,7 +221,16 @@ class Model(Reopened):
             return run(workplace.prepared(program, binding), arrays)
         except DietCodeError:
             raise
+        except MemoryError as error:
+            sizes = ", ".join(f"{name} = {value}" for name, value in binding.items())
+            raise ShapeError(
+                f"{self.executable.name}: no memory for {sizes or 'a call'}; pass smaller inputs"
+            ) from error
         except _MISFITS as error:
+            empty = [name for name, value in binding.items() if not value]
+            if empty:
+                said = f"{', '.join(empty)} is 0, of which a step has no result"
+                raise ShapeError(f"{said}; allowed: at least 1") from error
             raise self._unfit(error) from error
         finally:
             self._free.append(workplace)
@@ -254,27 +263,17 @@ class Model(Reopened):
 
 def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value, is_torch = (
-            accept_torch(name, value, getattr(torch, type_.dtype), any_layout=True)[0].numpy(),
-            True,
-        )
-    elif isinstance(value, np.ndarray):
-        is_torch = False
-    elif isinstance(value, bool | int | float) and type_.rank == 0:
-        value, is_torch = _from_number(name, value, type_), False
+    if isinstance(value, bool | int | float) and type_.rank == 0:
+        value = _from_number(name, value, type_)
     elif isinstance(value, np.generic):
-        value, is_torch = np.asarray(value), False
-    elif hasattr(value, "__dlpack__"):
-        value, is_torch = _from_dlpack(name, value), False
-    else:
-        raise TensorError(
-            f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack"
-        )
-    if value.dtype != type_.dtype:
-        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
-    return readable(np.ascontiguousarray(value).reshape(value.shape)), is_torch
+        value = np.asarray(value)
+    array, shape = accept(name, value, type_.dtype, any_layout=True)
+    if isinstance(array, np.ndarray):
+        return array.reshape(shape), False  # what is copied has an axis at least
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.numpy(), True
+    return readable(np.from_dlpack(array)), False
 
 
 def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any:
@@ -285,11 +284,3 @@ def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any
         return np.asarray(value, type_.dtype if fits else None).astype(type_.dtype, casting="safe")
     except (OverflowError, TypeError) as error:
         raise TensorError(f"{name}: {value!r}; allowed: {type_.dtype}") from error
-
-
-def _from_dlpack(name: str, value: Any) -> Any:
-    load: Callable[[Any], Any] = np.from_dlpack
-    try:
-        return load(value)
-    except Exception as error:
-        raise TensorError(f"{name}: its DLPack export failed: {str(error).splitlines()[-1]}") from error

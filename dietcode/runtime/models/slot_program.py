@@ -112,6 +112,8 @@ class SlotProgram:
     def skip_empty(self, slots: Slots) -> None:
         """Take the arguments from kernels that have no element to compute: they take no extents of 0.
 
+        A product that sums over nothing gets one element of zeros.
+
         Raises
         ------
         ShapeError
@@ -123,10 +125,11 @@ class SlotProgram:
             _, names = self._kernels.orders[step.digest]
             values = {name: slots[self.table.extent(step.variables[name])] for name in names}
             if min(values.values(), default=1) < 1:
-                if any(math.prod(slots[self.table.shape(one.shape)]) for one in step.results):
+                is_read = any(math.prod(slots[self.table.shape(one.shape)]) for one in step.results)
+                if is_read and not step.is_product:
                     zero = next(name for name, value in values.items() if value < 1)
                     raise ShapeError(f"{step.variables[zero]} is 0 in these shapes; allowed: at least 1")
-                slots[number] = None
+                slots[number] = tuple(map(_of_one, slots[number])) if is_read else None
 
     def outputs(self, slots: Slots) -> list[Array]:
         """Return the outputs of a call, which are the caller's own."""
@@ -270,7 +273,8 @@ class SlotProgram:
             if slots[arguments]:
                 given = [*slots[arguments]]  # the caller's tensors are not kept beyond the call
                 for position, number, shape in changing:
-                    given[position] = slots[number].reshape(slots[shape])
+                    own = slots[number].reshape(slots[shape])
+                    given[position] = own if own.size else _of_one(own)
                 run(*given)
 
         self.actions.append(act_on_call if changing else act)
@@ -343,3 +347,12 @@ class SlotProgram:
     def _found(self, name: str) -> Action:
         number = self.values.slots[name]
         return lambda slots: slots[number]
+
+
+def _of_one(argument: Any) -> Any:
+    """Return an argument of a kernel with one element of zeros along axes without elements."""
+    if isinstance(argument, int):
+        return argument or 1
+    if not isinstance(argument, np.ndarray) or argument.size:
+        return argument
+    return np.zeros([size or 1 for size in argument.shape], argument.dtype)

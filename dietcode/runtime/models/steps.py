@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dietcode.errors import ShapeError
+from dietcode.runtime.host.layout import first_outside
 from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
 from dietcode.runtime.models.copies import Copy, concatenate
 from dietcode.runtime.models.executable import Executable, HostStep, evaluated
 
 Action: TypeAlias = Callable[[list[Any]], Any]
-_UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (32, 64)}
 
 
 def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
@@ -24,21 +24,13 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
     ShapeError
         One lies outside: a kernel would read the first or the last row instead.
     """
-    given, rows = operands[0], attributes["rows"]
-    if not given.size:
-        return
-    unsigned = _UNSIGNED.get(given.dtype)  # where numbers below 0 are the largest, so that one look is enough
-    if unsigned is not None and np.maximum.reduce(given.view(unsigned), axis=None) < rows:
-        np.copyto(out, given, casting="unsafe")
-        return
-    low, high = int(given.min()), int(given.max())
-    if low < -rows or high >= rows:
-        wrong = low if low < -rows else high
-        raise ShapeError(
-            f"a position is {wrong}; allowed: {-rows}…{rows - 1}, rows of the table that is read"
-        )
+    given, rows, wraps = operands[0], attributes["rows"], attributes.get("wraps", True)
+    wrong = first_outside(given, rows, wraps)
+    if wrong is not None:
+        allowed = f"{-rows if wraps else 0}…{rows - 1}"
+        raise ShapeError(f"a position is {wrong}; allowed: {allowed}, rows of the table that is read")
     np.copyto(out, given, casting="unsafe")
-    if low < 0:
+    if wraps:
         np.add(out, rows, out=out, where=out < 0)
 
 

@@ -68,7 +68,7 @@ def _named(model: RunnableModel, tensors: Sequence[Any]) -> dict[str, Any]:
 
 
 def _computed(key: str, tensors: Sequence[Any]) -> list[Any]:
-    plain = [tensor.detach().resolve_neg().contiguous() for tensor in tensors]
+    plain = [tensor.detach().resolve_neg() for tensor in tensors]
     return _model(key).flat_call(plain)
 
 

@@ -13,7 +13,7 @@ from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.programs.results import TYPE_SHIFT
 
 FAILURE_WORDS = 6  # kind, function, instruction, and three numbers
-_KINDS = {
+_NAMES = {
     NONE: "None", BOOL: "bool", INT: "int", FLOAT: "float", TEXT: "str", TUPLE: "tuple", LIST: "list",
     RECORD: "an object", TENSOR: "a tensor", 9: "a task",
 }  # fmt: skip
@@ -48,6 +48,11 @@ def failure_of(
     return ProgramError(f"{function.file}:{function.lines[pc]}: in {function.name}: {what}", instance)
 
 
+def _named(kind: int) -> str:
+    """Return what Python calls a kind of values; a register that was never written has none of these."""
+    return _NAMES.get(kind, "no value")
+
+
 def _index(plan: ProgramPlan, index: int, length: int, _: int) -> str:
     return f"index {index} of {length} items" + (f"; allowed: {-length}…{length - 1}" if length else "")
 
@@ -58,13 +63,13 @@ def _apart(plan: ProgramPlan, wanted: int, given: int, _: int) -> str:
 
 
 def _field(plan: ProgramPlan, name: int, kind: int, record: int) -> str:
-    owner = plan.records[record][0] if kind == RECORD else _KINDS[kind]
+    owner = plan.records[record][0] if kind == RECORD else _named(kind)
     return f"{owner} has no {plan.names[name]}"
 
 
 def _operand(plan: ProgramPlan, number: int, operand: int, given: int) -> str:
     block = plan.blocks[number]
-    what = str(plan.types[given >> TYPE_SHIFT]) if given & 255 == TENSOR else _KINDS[given & 255]
+    what = str(plan.types[given >> TYPE_SHIFT]) if given & 255 == TENSOR else _named(given & 255)
     return f"{block.name}: operand {operand} is {what}; allowed: {plan.types[block.operands[operand]]}"
 
 
@@ -79,30 +84,30 @@ def _row(plan: ProgramPlan, block: int, number: int, count: int) -> str:
 
 def _kinds(operation: str, a: int, b: int, c: int) -> str:
     if operation == "unary":
-        return f"{UNARY[a]} of {_KINDS[b]}; allowed: numbers"
+        return f"{UNARY[a]} of {_named(b)}; allowed: numbers"
     if operation == "binary":
         if BINARY[a] == "find":
             return (
-                f"{_KINDS[c]} as a key of a dict; allowed: whole numbers, bools, texts, None, tuples of them"
+                f"{_named(c)} as a key of a dict; allowed: whole numbers, bools, texts, None, tuples of them"
             )
-        return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
+        return f"{_named(b)} {BINARY[a]} {_named(c)}; allowed: numbers"
     of_texts = {
-        "format": f"{_KINDS[b]} by a specification; allowed: int, bool by d, f, e or g, float by f, e or g",
-        "order": f"{_KINDS[b]} before or behind {_KINDS[c]}; allowed: two texts, or tuples alike",
-        "rounded": f"round of {_KINDS[b]} to {_KINDS[c]} digits; allowed: a number, to int digits",
-        "concatenate": f"{_KINDS[b]} in a list or a sum that becomes a text; allowed: texts",
-        "characters": f"characters of {_KINDS[b]}; allowed: of str",
-        "parsed": f"a number written as {_KINDS[b]}; allowed: str",
-        "ordinal": f"ord of {_KINDS[b]}; allowed: of a str of one character",
-        "apart": f"{_KINDS[b]} taken apart; allowed: tuples and lists",
-        "character": f"chr of {_KINDS[b]}; allowed: of the number of a character",
-        "join": f"{_KINDS[b]} as a text; allowed: numbers, bools, texts and None",
+        "format": f"{_named(b)} by a specification; allowed: int, bool by d, f, e or g, float by f, e or g",
+        "order": f"{_named(b)} before or behind {_named(c)}; allowed: two texts, or tuples alike",
+        "rounded": f"round of {_named(b)} to {_named(c)} digits; allowed: a number, to int digits",
+        "concatenate": f"{_named(b)} in a list or a sum that becomes a text; allowed: texts",
+        "characters": f"characters of {_named(b)}; allowed: of str",
+        "parsed": f"a number written as {_named(b)}; allowed: str",
+        "ordinal": f"ord of {_named(b)}; allowed: of a str of one character",
+        "apart": f"{_named(b)} taken apart; allowed: tuples and lists",
+        "character": f"chr of {_named(b)}; allowed: of the number of a character",
+        "join": f"{_named(b)} as a text; allowed: numbers, bools, texts and None",
     }
     if operation in of_texts:
         return of_texts[operation]
     if operation == "else":
-        return f"the truth of {_KINDS[b]}; allowed: of numbers, lists, tuples and None"
-    return f"{operation} of {_KINDS[b]}"
+        return f"the truth of {_named(b)}; allowed: of numbers, lists, tuples and None"
+    return f"{operation} of {_named(b)}"
 
 
 def _thrown(plan: ProgramPlan, texts: Sequence[str], record: int, kind: int, value: int) -> str:

@@ -185,13 +185,14 @@ class InstanceEncoder:
         if not is_torch and not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
             return None
         dtype, shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
-        if shape and dtype in ("int32", "int64"):  # programs have whole numbers one by one
-            return LIST, 0, value.tolist(), is_torch
+        is_list = bool(shape) and dtype in ("int32", "int64")  # programs have whole numbers one by one
         type_ = self._types.get((np.dtype(dtype), shape)) if dtype == "float32" else None
-        if type_ is None and (shape or not dtype.startswith("int")):
+        if type_ is None and not is_list and (shape or not dtype.startswith("int")):
             allowed = ", ".join(map(str, self._plan.types))
             raise TensorError(f"a tensor {dtype}[{', '.join(map(str, shape))}]; allowed: {allowed}")
         own, _ = input_array("a tensor", value, TensorType(dtype, tuple(map(Extent.of, shape))))
+        if is_list:
+            return LIST, 0, own.tolist(), is_torch
         if not shape and own.dtype.kind == "i":
             return INT, int(own), None, is_torch
         return TENSOR | (type_ or 0) << _TYPE_SHIFT, address_of(own), own, is_torch

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from dietcode.errors import ProgramError, ShapeError
 from dietcode.runtime.cgroups import memory_bytes
+from dietcode.runtime.library import REFUSALS, refused_by_code
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.programs.failures import FAILURE_WORDS, failure_of
 from dietcode.runtime.programs.instances import InstanceEncoder, Integers
@@ -118,6 +119,8 @@ class LoadedProgram(Reopened):
             The instances together have more rows of tensors than the program was compiled for.
         MemoryError
             They take more than `max_bytes`.
+        LibraryError
+            A library takes other tensors than the bundle says.
         """
         if errors not in ("raise", "return"):
             raise ValueError(f"errors: {errors!r}; allowed: raise, return")
@@ -147,7 +150,10 @@ class LoadedProgram(Reopened):
         given = encoded.words.address, len(instances), encoded.num_objects
         tensors = encoded.tensors
         limits = self.max_bytes, self.max_steps, int(is_traced), facts.buffer_info()[0]
-        workplace(*given, tensors.address, tensors.length // 2, *limits, given_texts.buffer_info()[0])
+        try:
+            workplace(*given, tensors.address, tensors.length // 2, *limits, given_texts.buffer_info()[0])
+        except REFUSALS as error:
+            raise refused_by_code(self.folder, error) from error
         ending, detail, failures, results, num_words, counts, trace, num_traced, made_texts, num_made = facts
         if ending != _DONE:
             self._refuse(ending, detail, len(instances))  # and the workplace is given back

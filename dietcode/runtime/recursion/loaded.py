@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.errors import ShapeError, TensorError
+from dietcode.errors import DietCodeError, ShapeError, TensorError
 from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.library import REFUSALS, refused_by_code
 from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.model import input_array
@@ -104,6 +105,8 @@ class LoadedRecursion(Reopened):
             `structure` is none, or `x` is missing or has another dtype or device.
         ShapeError
             There are more nodes or children than the recursion was compiled for, or `x` has another shape.
+        LibraryError
+            A library takes other tensors than the bundle says.
         """
         x, some_torch = self._checked(structure, x)
         wanted = structure.positions if all_nodes else structure.root_positions
@@ -237,6 +240,10 @@ class LoadedRecursion(Reopened):
         try:
             memory = workplace.addresses(program, prepared.sizes, some_torch, addresses)
             return act(program, memory, prepared.ranges if all_nodes else prepared.without_leaves)
+        except DietCodeError:
+            raise
+        except REFUSALS as error:
+            raise refused_by_code(self.folder, error) from error
         finally:
             self._free.append(workplace)
 

@@ -12,7 +12,12 @@ import numpy as np
 
 from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.models.executable import HostStep, KernelStep, read_kernel_steps
+from dietcode.runtime.models.executable import (
+    HostStep,
+    KernelStep,
+    check_host_types,
+    read_kernel_steps,
+)
 from dietcode.runtime.recursion.moves import MoveStep, read_move
 
 RowStep: TypeAlias = KernelStep | MoveStep
@@ -109,6 +114,7 @@ class RowDescription(ABC):
             for name in (one for one in step.operands if isinstance(one, str)):
                 if name not in known:
                     raise ValueError(f"the load reads {name[:40]!r} before it is computed")
+            check_host_types(step, self.constant_type)
             known.update(step.results)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime import native_loops
 from dietcode.runtime.native_loops import Positions
+from dietcode.runtime.tensors import check_values
 from dietcode.workload.text import counted
 
 _MAX_DEPTH = 1 << 20
@@ -295,6 +296,7 @@ def _as_positions(name: str, values: Any, rank: int) -> Positions:
     ShapeError
         A number is outside of int32, or there are as many nodes.
     """
+    check_values(name, values)
     try:
         array = np.asarray(values)
     except Exception as error:

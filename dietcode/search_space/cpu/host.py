@@ -2,7 +2,8 @@
 
 A module exports three packed functions:
 
-- ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; constant operands come packed;
+- ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; inputs come in the order of the spec,
+  constant operands packed;
 - ``select(shape variables…) -> int``: the category alone;
 - ``pack(operand, packed)``: packs a constant column operand; a block has one for each.
 """
@@ -19,12 +20,11 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.lowerings import LOWERINGS
+from dietcode.search_space.cpu.lowerings import lower_micro_kernel
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tir import as_int64, call, i64
-from dietcode.search_space.vectors import fused
 
 RUN, SELECT = "run", "select"
 _PANELS = "(packed)"  # no name of a tensor
@@ -55,10 +55,9 @@ def build_module(
     functions: dict[Any, Any] = {}
     kernels: list[Any] = []
     for category, micro_kernel in enumerate(micro_kernels):
-        name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
+        name = function_name(category, micro_kernel)
         kernels.append(ir.GlobalVar(name))
-        with fused(limits.fuses):
-            functions[kernels[-1]] = LOWERINGS[problem.form](problem, micro_kernel, limits, name)
+        functions[kernels[-1]] = lower_micro_kernel(problem, micro_kernel, limits, name)
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     for operand, layout in problem.packed.items():
@@ -67,6 +66,11 @@ def build_module(
         functions[packing] = lower_packing(problem, operand, limits.lanes, name)
         functions[layout.function] = _pack_function(problem, operand, packing, limits)
     return IRModule(functions)
+
+
+def function_name(category: int, micro_kernel: AnyMicroKernel) -> str:
+    """Return the name of a category's function in a module: an identifier."""
+    return f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")
 
 
 def _emit_tree(tree: DispatchTree, values: dict[str, Any], leaf: Callable[[int], None]) -> None:
@@ -118,8 +122,8 @@ def _run_function(
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(RUN)
         T.func_attr({"global_symbol": RUN})
-        names = (*problem.inputs, *problem.outputs)
-        handles = {name: T.arg(name, T.handle()) for name in names}
+        names = (*problem.inputs, *problem.outputs)  # as kernels take them
+        handles = {name: T.arg(name, T.handle()) for name in (*problem.arguments, *problem.outputs)}
         values = _variables(variables)
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {name: problem.shape(name, extents) for name in names}

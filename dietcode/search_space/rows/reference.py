@@ -146,7 +146,7 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "round": np.rint,
     "tanh": np.tanh,
     "sigmoid": _sigmoid,
-    "relu": lambda x: np.maximum(x, 0),
+    "relu": lambda x: np.where(x < 0, 0.0, x),  # -0 stays
     "silu": lambda x: x * _sigmoid(x),
 }
 
@@ -162,7 +162,8 @@ def _softmax(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], in
     highest = z.max(axis=axes, keepdims=True)
     e = np.exp(z - np.where(np.isneginf(highest), 0.0, highest))
     total = e.sum(axis=axes, keepdims=True)
-    return np.asarray(e / np.where(total == 0, 1.0, total))
+    is_nan = node.attribute("masked_rows") == "nan"
+    return np.asarray(e / total if is_nan else e / np.where(total == 0, 1.0, total))
 
 
 def _layernorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], indices: str) -> FloatArray:

@@ -34,7 +34,7 @@ def check_ready(services: ServicesOf) -> dict[str, str | list[str]]:
             "unavailable", 503, "the database has another schema than this version needs; restart it"
         )
     if not services.supervisor.healthy():
-        raise Refusal("unavailable", 503, "the engine that runs jobs has stopped; restart the server")
+        raise Refusal("unavailable", 503, services.supervisor.trouble())
     missing = unconfined(services.settings, with_paths=False)
     return {**_OK, "unconfined": list(missing)} if missing else {**_OK}
 

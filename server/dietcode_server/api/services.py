@@ -19,13 +19,16 @@ from dietcode_server.store.keys import KeyRing
 
 
 class SupervisorLike(Protocol):
-    """The part of the engine that the routes know; both methods may be called from any thread."""
+    """The part of the engine that the routes know; its methods may be called from any thread."""
 
     def wake(self) -> None:
         """Look at the jobs now: one was added, resumed or is to be cancelled."""
 
     def healthy(self) -> bool:
         """Return whether the engine works."""
+
+    def trouble(self) -> str:
+        """Return why it does not, and what to do; '' where it works. It names no paths."""
 
 
 @dataclass(frozen=True)

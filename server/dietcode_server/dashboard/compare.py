@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import RequestError
+from dietcode.workload.stops import uncompared
 from dietcode.workload.text import counted
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.services import ServicesOf
@@ -182,14 +183,14 @@ def _facts(found: Comparison) -> list[tuple[str, list[str]]]:
     """Figures side by side: what they are, and that of each result."""
     each = []
     for result in found.results:
-        selection = result.report.facts["selection"]
+        selection, is_known = result.report.facts["selection"], not uncompared(result.report.facts)
         each.append(
             {
                 "device": result.library.device,
                 "micro-kernels": f"{len(result.report.serves)} of {num_measured(result.report)} measured",
                 "library.so": f"{result.code_bytes} bytes",
-                "predicted loss, mean": f"{selection['loss_mean']:.2%}",
-                "predicted loss, worst": f"{selection['loss_worst']:.2%}",
+                "predicted loss, mean": f"{selection['loss_mean']:.2%}" if is_known else "not known",
+                "predicted loss, worst": f"{selection['loss_worst']:.2%}" if is_known else "not known",
                 "measured against the vendor": _against_vendor(result),
                 "instances": str(len(result.report)),
             }

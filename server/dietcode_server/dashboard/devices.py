@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -17,7 +17,7 @@ from dietcode.workload.identity import canonical_bytes
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.sweep import HEIGHT, WIDTH, draw_sweep
-from dietcode_server.store import architectures, jobs, runners, wire
+from dietcode_server.store import architectures, device_headers, jobs, runners, wire
 from dietcode_server.store.devices import MAX_WORKLOADS, DeviceFacts, list_devices
 from dietcode_server.store.tables import PART, LibraryRow
 
@@ -91,9 +91,12 @@ def _published(session: Session, devices: Sequence[DeviceFacts]) -> dict[str, li
     newest = session.execute(query.order_by(LibraryRow.created_at.desc()).limit(_MAX_NEWEST))
     by_device: dict[tuple[str, bytes], list[tuple[str, int]]] = {}
     for name, version, device, target in newest:
-        by_device.setdefault((device, canonical_bytes(target)), []).append((name, version))
-    targets = {
-        one.id: {name: value for name, value in one.target.items() if name != "num_sms"} for one in devices
-    }
-    found = {one.id: by_device.get((one.name, canonical_bytes(targets[one.id])), []) for one in devices}
+        by_device.setdefault(_known_by(device, target), []).append((name, version))
+    found = {one.id: by_device.get(_known_by(one.name, one.target), []) for one in devices}
     return {device: some[:MAX_LIBRARIES] for device, some in found.items()}
+
+
+def _known_by(name: str, target: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Return what a device has in common with its libraries: a GPU its name too, a CPU its target alone."""
+    named = name if architectures.names_one(target) else ""
+    return named, canonical_bytes(device_headers.target_of(target))

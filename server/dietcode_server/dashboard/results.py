@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from dietcode.errors import NotFoundError
 from dietcode.measure.disturbance import undisturbed_of
 from dietcode.runtime.manifest import CODE
-from dietcode.workload.stops import cut_off_by
+from dietcode.workload.stops import cut_off_by, uncompared
 from dietcode.workload.text import clip
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id, check_library
@@ -190,6 +190,7 @@ def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
     return {
         "num_measured": num_measured(report),
         "cut_off": cut_off_by(report.facts),
+        "uncompared": uncompared(report.facts),
         "result": result,
         "report": report,
         "facts": report.facts,

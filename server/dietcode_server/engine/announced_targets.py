@@ -102,7 +102,7 @@ def _choose(given: TargetSpec, found: list[Resolved]) -> Resolved:
     SpecError
         It names several that it could tell apart.
     """
-    exact = [one for one in found if one.host.get("mcpu") == one.target.get("mcpu")] or found
+    exact = [one for one in found if one.host.get("features") == one.target.get("features")] or found
     choices = {(str(one.target["mcpu"]), int(one.target["num_cores"])): one for one in reversed(exact)}
     if len(choices) > 1:
         named = ", ".join(sorted(_named(one.target) for one in choices.values()))

@@ -9,7 +9,7 @@ from dietcode.errors import DietCodeError, ServerError
 from dietcode_server.engine.targets import Resolved, Targets
 from dietcode_server.store import jobs, leases, waiting
 from dietcode_server.store.database import Database
-from dietcode_server.store.subjects import asked_of
+from dietcode_server.store.subjects import asked_of, remember_device, utc_now
 from dietcode_server.store.tables import JobRow
 
 _TAKE_UP_SECS = 2.0
@@ -117,7 +117,7 @@ class Placement:
 
     def _take_up(self, database: Database, job: JobRow) -> bool:
         try:
-            here = self._resolve(job)
+            here = self._resolve(database, job)
         except ServerError as error:
             _log.warning("job %s: %s", job.id, error)
             return False
@@ -137,16 +137,20 @@ class Placement:
                 whole = jobs.get(session, job.id)
                 session.expunge_all()
             try:
-                found = self._resolve(whole)
+                found = self._resolve(database, whole)
             except ServerError as error:
                 _log.warning("job %s: %s", job.id, error)
                 return False
+            if whole.device_id != job.device_id:
+                return False  # it has another device by the next time
             device = None if found is None else found.device
             self._is_here[job.device_id] = device is not None and device[0] == job.device_id
         return self._is_here[job.device_id]
 
-    def _resolve(self, job: JobRow) -> Resolved | None:
+    def _resolve(self, database: Database, job: JobRow) -> Resolved | None:
         """Return what a job's target stands for here; None where it cannot be measured.
+
+        A job of an earlier version, which had another id for the device, is for the device from now on.
 
         Raises
         ------
@@ -163,4 +167,10 @@ class Placement:
             return None
         finally:
             self.is_resolving = False
-        return found if found.runnable else None
+        if not found.runnable or found.device is None:
+            return None
+        if job.device_id is not None and found.device[2].get("formerly") == job.device_id:
+            with database.write() as session:
+                remember_device(session, *found.device, utc_now())
+            job.device_id, job.target = found.device[0], found.target
+        return found

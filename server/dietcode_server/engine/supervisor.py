@@ -73,7 +73,7 @@ class Supervisor:
         self._worker: WorkerProcess | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._last_turn = time.monotonic()
+        self._last_turn, self._error = time.monotonic(), ""
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -96,7 +96,20 @@ class Supervisor:
 
     def healthy(self) -> bool:
         """Return whether the thread acts and the database answers it."""
-        return self._thread.is_alive() and time.monotonic() - self._last_turn < _STALLED_SECS
+        return not self.trouble()
+
+    def trouble(self) -> str:
+        """Return why no job is looked after, and what to do; '' where all of them are."""
+        silent_secs, error = time.monotonic() - self._last_turn, self._error
+        if not self._thread.is_alive():
+            return "the engine that runs jobs has stopped; restart the server"
+        if silent_secs < _STALLED_SECS:
+            return ""
+        if error:
+            return f"the engine that runs jobs has failed for {silent_secs:.0f} s, and tries on: {error}"
+        return (
+            f"the engine that runs jobs is busy since {silent_secs:.0f} s; restart the server if it stays so"
+        )
 
     def working_on(self) -> str | None:
         """The id of the job that runs here, or is about to."""
@@ -111,10 +124,12 @@ class Supervisor:
         while not self._stop.is_set():
             try:
                 self._turn()
-                self._last_turn = time.monotonic()
+                self._last_turn, self._error = time.monotonic(), ""
             except DietCodeError as error:  # a full disk, a busy database: try again
+                self._error = str(error).removeprefix(f"{self._database.location}: ")
                 _log.error("%s", error)
-            except Exception:
+            except Exception as error:
+                self._error = type(error).__name__
                 _log.exception("the supervisor goes on")
             self._wake.wait(_POLL_SECS)
             self._wake.clear()

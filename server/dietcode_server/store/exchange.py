@@ -143,8 +143,8 @@ def import_records(session: Session, records: Records, spec: Spec | None) -> Imp
             known.apply(line)
     new = Records(records.workload, records.device)
     new.calibration = records.calibration if known.calibration is None else None
-    new.measurements = {k: v for k, v in records.measurements.items() if k not in known.measurements}
-    num_known = len(known.measurements) + len(new.measurements)
+    new.measurements = known.new_in(records)
+    num_known = len(known.measurements | new.measurements)
     if num_known > MAX_KERNELS:
         raise ConflictError(f"{num_known} micro-kernels of one workload on one GPU; allowed: {MAX_KERNELS}")
     for line in itertools.islice(new.lines(), 1, None):

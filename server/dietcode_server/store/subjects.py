@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from datetime import datetime, timezone
 from typing import Any
 
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from dietcode.errors import DietCodeError
 from dietcode.graph.model_request import ModelOrder, ModelRequest, order_from_data
+from dietcode.protocol import JobState
 from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
+from dietcode_server.store.device_headers import target_of
 from dietcode_server.store.locks import insert_new
-from dietcode_server.store.tables import MODEL, SPEC, DeviceRow, JobRow, Workload
+from dietcode_server.store.tables import MODEL, SPEC, DeviceRow, JobRow, TuningRecord, Workload
 
 
 def utc_now() -> datetime:
@@ -39,7 +44,7 @@ def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: 
 def remember_device(
     session: Session, device_id: str, name: str, target: dict[str, Any], now: datetime
 ) -> None:
-    """Enter a device that is not known yet.
+    """Enter a device that is not known yet; what it was known as in an earlier version becomes it.
 
     Parameters
     ----------
@@ -49,6 +54,28 @@ def remember_device(
     """
     if session.get(DeviceRow, device_id) is None:
         insert_new(session, DeviceRow, id=device_id, name=name, target=target, created_at=now)
+    if "formerly" in target and session.get(DeviceRow, target["formerly"]) is not None:
+        _rename(session, target["formerly"], device_id, target_of(target))
+
+
+def _rename(session: Session, formerly: str, device_id: str, target: dict[str, Any]) -> None:
+    """Give all that belongs to a device to another id, as soon as no job runs there.
+
+    Jobs that have not succeeded are for its target from now on.
+    """
+    former = session.get(DeviceRow, formerly, with_for_update=True, populate_existing=True)
+    own = JobRow.device_id == formerly
+    is_busy = select(JobRow.id).where(own, JobRow.state == JobState.RUNNING.value).limit(1)
+    if former is None or session.scalar(is_busy) is not None:
+        return
+    for row in session.scalars(select(JobRow).where(own, JobRow.state != JobState.SUCCEEDED.value)):
+        row.target = target
+        with contextlib.suppress(DietCodeError):  # its spec is of an earlier version
+            row.digest = job_identity(asked_of(row), target, row.measure)
+    session.execute(update(JobRow).where(own).values(device_id=device_id))
+    records = update(TuningRecord).where(TuningRecord.device_id == former.id)
+    session.execute(records.values(device_id=device_id))
+    session.delete(former)
 
 
 def kind_of(asked: Spec | ModelRequest) -> str:

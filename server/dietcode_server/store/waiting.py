@@ -135,12 +135,13 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
 def serves(there: AnnouncedDevice, wanted: DeviceRow) -> bool:
     """Return whether a device is an announced one, or a part of it.
 
-    A part is the same processor with fewer cores and features; a device without cores has none.
+    A part is the same machine with fewer cores and features; a device without cores has none.
     """
-    host, target = there.host, wanted.target
+    host, target = {**there.host, "name": there.name}, wanted.target
+    machine = target.get("machine", {"name": wanted.name})  # as earlier versions knew one
     return there.id == wanted.id or (
         "num_cores" in target
-        and there.name == wanted.name
+        and machine == {name: host.get(name) for name in machine}
         and target["num_cores"] <= host.get("num_cores", 0)
         and set(target.get("features", ())) <= set(host.get("features", ()))
     )

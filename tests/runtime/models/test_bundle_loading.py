@@ -161,7 +161,8 @@ def test_a_description_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_dimension_that_no_input_tells_is_refused(tmp_path: Path) -> None:
     data = affine()
-    data["inputs"]["x"]["shape"] = ["B//2 + 1", 4]
+    for typed in (data["inputs"]["x"], data["values"]["scaled"], data["values"]["y"]):
+        typed["shape"] = ["B//2 + 1", 4]
     folder = write_bundle(tmp_path / "bundle", data, WEIGHTS)
     with pytest.raises(LibraryError, match=r"model\.json: dimension B follows from no input's shape$"):
         load(folder)

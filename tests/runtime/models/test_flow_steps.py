@@ -205,7 +205,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "condition that is no truth": (
         lambda data: data["values"]["goes"].update(dtype="int64"),
-        "'goes' is int64[]",
+        "less gives bool[] as 'goes', which is int64[]",
     ),
     "condition and count": (lambda data: _loop(data).update(count=3), "a condition and a count"),
     "neither": (lambda data: _loop(data).update(condition=None), "a condition and a count, or with none"),

@@ -37,6 +37,9 @@ class Supervisor:
     def healthy(self) -> bool:
         return self.works
 
+    def trouble(self) -> str:
+        return "" if self.works else "the engine waits for a disk"
+
 
 @dataclass
 class Service:

@@ -19,7 +19,8 @@ def test_health_and_readiness(service, problem):
     assert service.client.get("/readyz").json()["status"] == "ok"
     service.supervisor.works = False
     try:
-        assert "engine" in problem(service.client.get("/readyz"), 503, "unavailable")["detail"]
+        said = problem(service.client.get("/readyz"), 503, "unavailable")["detail"]
+        assert said == "the engine waits for a disk"
         assert service.client.get("/healthz").status_code == 200
     finally:
         service.supervisor.works = True

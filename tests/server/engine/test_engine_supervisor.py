@@ -16,8 +16,10 @@ from simple_server import Server
 
 from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState
+from dietcode_server.engine import supervisor
 from dietcode_server.engine.runner import runner_name
 from dietcode_server.store import jobs, leases, slots
+from dietcode_server.store.database import StoreError
 from dietcode_server.store.leases import LEASE_SECS
 
 
@@ -38,6 +40,34 @@ def test_jobs_run_one_after_another_oldest_first(server: Server) -> None:
         assert earlier.finished_at is not None and later.started_at is not None
         assert earlier.finished_at <= later.started_at
     assert server.supervisor.healthy()
+
+
+def test_an_engine_that_fails_says_why_and_goes_on_by_itself(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a disk fills up, and has room again."""
+
+    def fail(*_: object) -> None:
+        raise StoreError(f"{server.database.location}: database or disk is full; make room, then try again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "_STALLED_SECS", 0.1)
+        patch.setattr(leases, "has_overdue", fail)
+        server.supervisor.start()
+        until = time.monotonic() + 20
+        while "disk" not in server.supervisor.trouble() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert server.supervisor.trouble() == (
+            "the engine that runs jobs has failed for 0 s, and tries on: "
+            "database or disk is full; make room, then try again"
+        )
+        assert not server.supervisor.healthy()
+    job_id = server.submit("first")
+    server.supervisor.wake()
+    server.reach(job_id, JobState.FAILED)
+    assert server.supervisor.healthy() and server.supervisor.trouble() == ""
+    server.supervisor.stop()
+    assert server.supervisor.trouble() == "the engine that runs jobs has stopped; restart the server"
 
 
 @pytest.mark.thorough

@@ -19,6 +19,7 @@ from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import TargetSpec
 from dietcode_server.engine import targets as targets_module
 from dietcode_server.engine.targets import Resolved, Targets, answers
+from dietcode_server.store.device_headers import device_row
 
 
 def test_the_machine_itself_is_what_the_compiler_says() -> None:
@@ -27,7 +28,7 @@ def test_the_machine_itself_is_what_the_compiler_says() -> None:
     here = resolve_target(given.target)
     assert found.target == here.to_json() and found.runnable
     assert found.device is not None
-    assert found.device == (device_record(here)["id"], device_record(here)["name"], here.to_json())
+    assert found.device == device_row(device_record(here, spec=given.target))
 
 
 @pytest.mark.long

@@ -6,14 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_records import CALIBRATION, SEED, micro_kernel
+from store_helpers import F, Q, R, S, W, job, job_in
+from store_records import CALIBRATION, DEVICE, SEED, micro_kernel
 from test_store_pages import plans_of
 
-from dietcode_server.store import devices, runners
+from dietcode_server.engine.placement import Placement
+from dietcode_server.engine.targets import Resolved, Targets
+from dietcode_server.store import devices, jobs, runners
 from dietcode_server.store.database import Database
+from dietcode_server.store.device_headers import header_of
 from dietcode_server.store.records import SqlRecords
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
+from dietcode_server.store.tables import DeviceRow
 
 WHOLE = {"kind": "llvm", "mcpu": "test", "num_cores": 4, "features": ["avx2"]}
 PART = WHOLE | {"num_cores": 2}
@@ -109,3 +114,44 @@ def test_no_list_reads_all_records(database: Database) -> None:
     assert any("calibrations_by_device" in plan for plan in plans)
     of_records = [plan for plan in plans if "tuning_records" in plan]
     assert of_records and not any("SCAN tuning_records" in plan for plan in of_records), of_records
+
+
+class Here(Targets):
+    """Says that one device is here, which an earlier version knew as another."""
+
+    found = Resolved(WHOLE, ("new", "A VM", WHOLE | {"machine": {"l2_bytes": 1}, "formerly": "cpu0"}), True)
+
+    def on(self, target: object, host: object = None) -> Resolved:
+        return self.found
+
+
+def test_what_earlier_versions_knew_by_its_name_goes_on_under_its_id(database: Database) -> None:
+    """Its records and jobs follow as soon as a runner of this version asks for its jobs, or announces it."""
+    measure(database, DEVICE, 1, CALIBRATION, micro_kernel(4))
+    ids = {state: job_in(database, state) for state in (Q, W, S, F)}
+    running = job_in(database, R)
+    before = {one: job(database, one) for one in ids.values()}
+    place = Placement(Here())
+    assert place.next_job(database) is None, "an earlier version is at work there"
+    with database.write() as session:
+        assert jobs.finish(session, running, F)
+    assert place.next_job(database) is None
+    taken = place.next_job(database)
+    assert taken is not None and (taken.id, taken.device_id) == (ids[Q], "new")
+    with database.write() as session:
+        assert jobs.claim(session, ids[Q], "me")
+    assert place.take_up(database) == [ids[W]]
+    for state, one in ids.items():
+        row = job(database, one)
+        assert row.device_id == "new" and row.target == (before[one].target if state == S else WHOLE)
+    store = SqlRecords(database, workload(1), header(database, "new"), spec={"name": "name-1"})
+    assert store.records.calibration is not None and len(store.records.measurements) == 1
+    with database.read() as session:
+        assert [one.id for one in devices.list_devices(session)] == ["new"]
+
+
+def header(database: Database, device_id: str) -> dict[str, Any]:
+    with database.read() as session:
+        found = header_of(session.get_one(DeviceRow, device_id))
+    assert found["target"] == WHOLE and found["formerly"] == "cpu0"
+    return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+import numpy as np
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper
 
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph, Value
-from dietcode.graph.tensor_type import DTYPES, HALVES, GraphError, TensorType, axis_of
+from dietcode.graph.tensor_type import DTYPES, FLOATS, HALVES, GraphError, TensorType, axis_of
 from dietcode.models.importing.builder import F, GraphBuilder, registered
 from dietcode.models.importing.onnx.known import Array, Known, as_extents, known
 
@@ -17,6 +18,10 @@ OnnxValue: TypeAlias = str | Known
 OnnxResult: TypeAlias = OnnxValue | Sequence[OnnxValue | None] | None
 _FAR = 2**31  # a bound of a slice from here on means the end
 UNKNOWN_SIZE = "a size that depends on values; allowed: sizes that follow from shapes"
+SIZE_ARITHMETIC = (
+    "a size by arithmetic that sizes do not have; allowed: whole-number arithmetic without Pow, comparisons "
+    "and Where, and Floor, Ceil or Cast of sizes times or divided by constants"
+)
 
 
 def dtype_of(element: int) -> str:
@@ -88,6 +93,7 @@ class OnnxImporter(GraphBuilder):
             return self._constant(value.array)
         pieces = [self._size(one, value.dtype) for one in value.array.flat]
         flat = pieces[0] if len(pieces) == 1 else self.add("concat", *pieces, axis=0)
+        flat = flat if value.divisor == 1 else self.add("div", flat, float(value.divisor))
         return self.reshape(flat, value.array.shape)
 
     def _constant(self, array: Array) -> str:
@@ -95,6 +101,26 @@ class OnnxImporter(GraphBuilder):
         if array.size <= 1 or bool((array == first).all()):
             return self.add("full", shape=array.shape, value=first, dtype=str(array.dtype))
         return self.tensor(self.add_weight("constant", array))
+
+    def follows_from_shapes(self, value: OnnxValue | None) -> bool:
+        """Whether no input's elements are needed to compute a value."""
+        found, seen = [value], set[str]()
+        while found:
+            one = found.pop()
+            if not isinstance(one, str) or one in seen:
+                continue
+            seen.add(one)
+            if one in self.graph.weights:
+                continue
+            node = self.producer(one)
+            if node is None or "size" in node.attributes or node.graphs:
+                return False
+            found += [operand for operand in node.operands if isinstance(operand, str)]
+        return True
+
+    def size_problem(self, value: OnnxValue | None) -> str:
+        """Return why a value is no size."""
+        return SIZE_ARITHMETIC if self.follows_from_shapes(value) else UNKNOWN_SIZE
 
     def new_size(self, most: Extent) -> Extent:
         """Return a dimension that a node sets, between 0 and an extent."""
@@ -120,6 +146,25 @@ class OnnxImporter(GraphBuilder):
         if isinstance(value, Known):
             return tuple(Extent.of(one) for one in value.array.shape)
         return self.type(value).shape
+
+    def declared_type(self, name: str) -> TypeProto:
+        """Return the type of a value as a file declares it; without content where `name` is empty."""
+        if not name:
+            return TypeProto()
+        value = self.values[name]
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(value)))
+        shape = [one.constant if one.is_constant else str(one) for one in self.shape(value)]
+        return helper.make_tensor_type_proto(element, shape)
+
+    def constant_shape(self, value: OnnxValue | None, first: int = 0) -> list[int]:
+        """Return the extents of a value from an axis on, which have to be constant."""
+        shape = self.shape(value)
+        if not all(one.is_constant for one in shape[first:]):
+            raise GraphError(
+                f"{self.dtype(value)}[{', '.join(map(str, shape))}]; allowed: constant sizes"
+                + (f" from axis {first} on" if first else "")
+            )
+        return [one.constant for one in shape[first:]]
 
     def operand(self, value: OnnxValue | None, rank: int) -> Value:
         """Return a value as an operand of functions of elements: a constant of one element is a number.
@@ -161,8 +206,15 @@ class OnnxNode:
 
     def __init__(self, m: OnnxImporter, proto: NodeProto) -> None:
         self._m, self.proto = m, proto
-        self.values: list[OnnxValue | None] = [m.values[name] if name else None for name in proto.input]
+        self._values: list[OnnxValue | None] = [m.values[name] if name else None for name in proto.input]
         self._attributes = {one.name: one for one in proto.attribute}
+        self._read: set[str | int] = set()  # attributes and operands that the rule has looked at
+
+    @property
+    def values(self) -> list[OnnxValue | None]:
+        """All operands."""
+        self._read.update(range(len(self._values)))
+        return self._values
 
     @property
     def num_results(self) -> int:
@@ -175,9 +227,13 @@ class OnnxNode:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute: a number, a text, a list or an array."""
+        self._read.add(name)
         found = self._attributes.get(name)
         if found is None:
             return default
+        return self._content(found)
+
+    def _content(self, found: AttributeProto) -> Any:
         if found.type == AttributeProto.TENSOR:
             return numpy_helper.to_array(found.t)
         value = helper.get_attribute_value(found)
@@ -194,9 +250,29 @@ class OnnxNode:
             if given != value:
                 raise GraphError(f"{name} {given}; allowed: {value}")
 
+    def refuse_unread(self) -> None:
+        """Refuse what the rule has not looked at: newer versions of an operator have more of it."""
+        word, opset = self.proto.op_type, self._m.opset
+        for name, found in self._attributes.items():
+            if name in self._read:
+                continue
+            known = defs.get_schema(word, opset).attributes.get(name) if defs.has(word, opset) else None
+            usual = self._content(known.default_value) if known and known.default_value.type else None
+            given = self._content(found)
+            if given != usual:
+                raise GraphError(f"{name} {given}; allowed: {'without' if usual is None else usual}")
+        for number, value in enumerate(self._values):
+            if value is not None and number not in self._read:
+                raise GraphError(f"operand {number}; allowed: without")
+
+    def ignore(self, *names: str) -> None:
+        """Note attributes that change no result here."""
+        self._read.update(names)
+
     def value(self, number: int) -> OnnxValue | None:
         """Return an operand; None where it is left out."""
-        return self.values[number] if number < len(self.values) else None
+        self._read.add(number)
+        return self._values[number] if number < len(self._values) else None
 
     def tensor(self, number: int) -> str:
         """Return an operand as a tensor."""
@@ -210,9 +286,14 @@ class OnnxNode:
     def extents(self, number: int) -> tuple[Extent, ...]:
         """Return an operand that is sizes."""
         value = self.value(number)
-        if not isinstance(value, Known) or value.dtype not in ("int32", "int64"):
-            raise GraphError(UNKNOWN_SIZE)
-        return tuple(as_extents(value.array).flat)
+        if isinstance(value, Known) and value.dtype in FLOATS and value.is_constant:
+            fractions = value.array[value.array != np.round(value.array)]
+            if fractions.size:
+                raise GraphError(f"operand {number}: {fractions[0]}; allowed: whole numbers")
+            return tuple(Extent.of(int(one)) for one in value.array.flat)
+        if isinstance(value, Known) and value.divisor == 1 and value.dtype != "bool":
+            return tuple(as_extents(value.array).flat)
+        raise GraphError(self._m.size_problem(value))
 
     def numbers(self, number: int, default: Any = None) -> Any:
         """Return the elements of an operand that is constant, as a list."""
@@ -220,7 +301,9 @@ class OnnxNode:
         if value is None:
             return default
         if not isinstance(value, Known) or not value.is_constant:
-            raise GraphError(f"operand {number} depends on values; allowed: a constant")
+            follows = self._m.follows_from_shapes(value)
+            reason = "follows from dynamic sizes" if follows else "depends on values"
+            raise GraphError(f"operand {number} {reason}; allowed: a constant")
         return value.array.reshape(-1).tolist()
 
     def number(self, number: int, default: Any = None) -> Any:

@@ -25,17 +25,14 @@ def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     if len(terms) != len(tensors) or not fits or not set(output) <= set(inputs):
         raise GraphError(f"equation {text!r}; allowed: indices of each operand, as bij,bjk->bik")
     if "..." in text:
-        tensors, terms, output = _without_dots(m, text, tensors, terms, output)
+        terms, output = _without_dots(m, text, tensors, terms, output)
     ranks_fit = all(len(term) == m.rank(one) for term, one in zip(terms, tensors, strict=True))
     if len(set(output)) != len(output) or not ranks_fit:
         raise GraphError(f"equation {text!r}; allowed: an index for each axis, once in the result")
     pairs = [_diagonal(m, tensor, term) for tensor, term in zip(tensors, terms, strict=True)]
+    extents = _extents(m, pairs)
+    pairs = [_without_ones(m, *pair, extents) for pair in pairs]
     tensors, terms = [tensor for tensor, _ in pairs], [term for _, term in pairs]
-    extents = {
-        index: extent
-        for term, one in zip(terms, tensors, strict=True)
-        for index, extent in zip(term, m.type(one).shape, strict=True)
-    }
     found, own = tensors[0], terms[0]
     for k in range(1, len(terms)):
         later = {*output, *(index for term in terms[k + 1 :] for index in term)}
@@ -46,11 +43,8 @@ def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 def _without_dots(
     m: OnnxImporter, text: str, tensors: Sequence[str], terms: Sequence[str], output: str
-) -> tuple[list[str], list[str], str]:
-    """Return the operands, their indices and the result's with letters in the place of dots.
-
-    Axes of one position, where another operand has more, are taken away: what lacks an index is broadcast.
-    """
+) -> tuple[list[str], str]:
+    """Return the indices of the operands and of the result with letters in the place of dots."""
     counts = [
         m.rank(tensor) - len(term.replace("...", "")) if "..." in term else 0
         for tensor, term in zip(tensors, terms, strict=True)
@@ -62,19 +56,26 @@ def _without_dots(
     named = [
         term.replace("...", dots[len(dots) - count :]) for term, count in zip(terms, counts, strict=True)
     ]
-    wide = {
-        index
-        for tensor, term in zip(tensors, named, strict=True)
-        for index, extent in zip(term, m.type(tensor).shape, strict=False)
-        if index in dots and extent != ONE
-    }
-    kept, found = [], []
-    for tensor, term in zip(tensors, named, strict=True):
-        pairs = list(zip(term, m.type(tensor).shape, strict=False))
-        left = [(index, e) for index, e in pairs if e != ONE or index not in wide]
-        kept.append(m.reshape(tensor, [e for _, e in left]) if len(left) < len(pairs) else tensor)
-        found.append("".join(index for index, _ in left))
-    return kept, found, output.replace("...", dots)
+    return named, output.replace("...", dots)
+
+
+def _extents(m: OnnxImporter, pairs: Sequence[tuple[str, str]]) -> dict[str, Extent]:
+    """Return the extent of each index, which is 1 where it is 1 in all tensors."""
+    found: dict[str, Extent] = {}
+    for tensor, term in pairs:
+        for index, extent in zip(term, m.type(tensor).shape, strict=True):
+            other = found.get(index, ONE)
+            if ONE not in (other, extent) and other != extent:
+                raise GraphError(f"index {index} is {other} and {extent}; allowed: equal, or 1")
+            found[index] = extent if other == ONE else other
+    return found
+
+
+def _without_ones(m: OnnxImporter, tensor: str, term: str, extents: Mapping[str, Extent]) -> tuple[str, str]:
+    """Return a tensor without axes of 1 where another has more: what lacks an index is broadcast."""
+    shape = m.type(tensor).shape
+    kept = [axis for axis, extent in enumerate(shape) if extent != ONE or extents[term[axis]] == ONE]
+    return m.reshape(tensor, [shape[axis] for axis in kept]), "".join(term[axis] for axis in kept)
 
 
 def _diagonal(m: OnnxImporter, tensor: str, term: str) -> tuple[str, str]:
@@ -83,6 +84,8 @@ def _diagonal(m: OnnxImporter, tensor: str, term: str) -> tuple[str, str]:
         axes = [axis for axis, one in enumerate(term) if one == index]
         if len(axes) > 1:
             others = [axis for axis in range(len(term)) if axis not in axes]
+            if len({m.type(tensor).shape[axis] for axis in axes}) > 1:
+                raise GraphError(f"index {index} twice in {m.type(tensor)}; allowed: of axes as long")
             own = m.add("arange", stop=m.type(tensor).shape[axes[0]])
             tensor = m.add("take_points", m.transpose(tensor, [*axes, *others]), *[own] * len(axes))
             term = index + "".join(term[axis] for axis in others)

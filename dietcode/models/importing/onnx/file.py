@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
+    TypeProto,
     helper,
     inliner,
     numpy_helper,
@@ -22,6 +24,7 @@ from onnx import (
 from onnx.defs import onnx_opset_version
 
 from dietcode.errors import ModelError
+from dietcode.graph.reading import MAX_NODES
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.onnx.context import ONNX_RULES, dtype_of
 from dietcode.models.importing.onnx.known import Array
@@ -30,7 +33,11 @@ from dietcode.workload.text import clip, one_line
 OLDEST_OPSET = 7  # before it operands were not broadcast as today
 _KNOWN_OPSET = 13  # before it some operators have other forms; such files are converted
 _MOST_BYTES = 2**31  # protobuf has no longer messages; larger models keep their weights apart
+_MAX_NODES = 5 * MAX_NODES  # exporters write several for a node of a graph, for its shapes
+_MAX_CALLS = 64  # of functions within functions
+_COMPOSED_NODES = 32  # of a standard operator whose function depends on its operands
 STANDARD = ("", "ai.onnx")
+_OWN_DOMAIN = "dietcode"
 
 
 def load_onnx(path: Path) -> ModelProto:
@@ -58,6 +65,7 @@ def load_onnx(path: Path) -> ModelProto:
             f"{path}: operators of version {opset}; allowed: {OLDEST_OPSET} to {onnx_opset_version()} "
             "(export the model again, with opset_version=17)"
         )
+    _check_size(model, path)
     if opset < _KNOWN_OPSET:
         model = _converted(model, path)
     try:
@@ -68,6 +76,45 @@ def load_onnx(path: Path) -> ModelProto:
         ) from None
 
 
+def _check_size(model: ModelProto, path: Path) -> None:
+    """Refuse a model of more nodes than are read, counted before its functions are put in place."""
+    functions = {(one.domain, one.name, one.overload): one for one in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    opset = opset_of(model)
+
+    def size_of(nodes: Iterable[NodeProto], depth: int = 0) -> int:
+        if depth > _MAX_CALLS:
+            raise ModelError(
+                f"{path}: functions that call functions more than {_MAX_CALLS} deep; allowed: as many, "
+                "and none that calls itself"
+            )
+        total = 0
+        for node in nodes:
+            key = node.domain, node.op_type, node.overload
+            if key not in functions:
+                total += _size_of_standard(node, opset)
+                continue
+            if key not in sizes:
+                sizes[key] = size_of(_nodes(functions[key]), depth + 1)
+            total += sizes[key]
+        return total
+
+    total = size_of(_nodes(model.graph))
+    if total > _MAX_NODES:
+        raise ModelError(
+            f"{path}: {total if total < 10**12 else 'over 10**12'} nodes, those of functions where they are "
+            f"called; allowed: {_MAX_NODES} (export parts of the model)"
+        )
+
+
+def _size_of_standard(node: NodeProto, opset: int) -> int:
+    """Return how many nodes an operator becomes."""
+    if node.op_type in ONNX_RULES or not is_defined_by_others(node, opset):
+        return 1
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    return len(schema.function_body.node) if schema.has_function else _COMPOSED_NODES
+
+
 def _converted(model: ModelProto, path: Path) -> ModelProto:
     """Return a model of older operators with those of the oldest version that has rules."""
     if any(one.data_location == TensorProto.EXTERNAL for one in model.graph.initializer):
@@ -75,6 +122,9 @@ def _converted(model: ModelProto, path: Path) -> ModelProto:
             f"{path}: operators of version {opset_of(model)} and weights in other files; allowed: "
             f"version {_KNOWN_OPSET} with such, or weights within the file"
         )
+    if opset_of(model) < 9 and any(node.op_type == "Scan" for node in model.graph.node):
+        # Which had batches; the converter takes their axis from the inputs.
+        raise ModelError(f"{path}: Scan of version 8; allowed: from 9 (export the model again)")
     try:
         return version_converter.convert_version(model, _KNOWN_OPSET)
     except Exception as error:
@@ -90,46 +140,68 @@ def opset_of(model: ModelProto) -> int:
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model without functions of its own; standard operators without a rule are taken apart too."""
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    opset = opset_of(model)
-    nodes = list(_nodes(model.graph))
-    unknown = {one.op_type for one in nodes if one.domain in STANDARD} - set(ONNX_RULES)
-    composed = sorted(one for one in unknown if _is_composed(one, opset))
-    for node in nodes:
-        if node.op_type in composed and node.domain in STANDARD:
-            _with_defaults(node, opset)
-    if composed:
-        model = inliner.inline_selected_functions(
-            model, [("", one) for one in composed], inline_schema_functions=True
-        )
-    return model
+    """Return a model without functions of its own."""
+    return inliner.inline_local_functions(model) if model.functions else model
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of graphs within it."""
+def _nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph or a function, and of graphs within it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _nodes(inner)
 
 
-def _is_composed(operator: str, opset: int) -> bool:
+def is_defined_by_others(node: NodeProto, opset: int) -> bool:
     """Whether the standard says what an operator does by others."""
-    if not onnx.defs.has(operator):
+    if node.domain not in STANDARD or not onnx.defs.has(node.op_type, opset):
         return False
-    schema = onnx.defs.get_schema(operator, opset)
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    return bool(_function_version(onnx.defs.get_schema(node.op_type, opset), opset))
 
 
-def _with_defaults(node: NodeProto, opset: int) -> None:
-    """Write the default values of attributes, which the function that a node calls would else not see."""
+def _function_version(schema: onnx.defs.OpSchema, opset: int) -> int:
+    versions = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions)
+    return max((one for one in versions if one <= opset), default=0)
+
+
+def defining_graph(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> tuple[GraphProto, int]:
+    """Return the graph by which the standard defines an operator, and the version of the graph's operators.
+
+    Its operands and results have the node's names for them.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+    opset : int
+    types : sequence of onnx.TypeProto
+        Of the operands; empty for one that is left out.
+    """
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    version = _function_version(schema, opset)
+    if len(node.input) < schema.min_input:
+        raise ValueError(f"{len(node.input)} operands; allowed: from {schema.min_input}")
+    call = NodeProto()
+    call.CopyFrom(node)
     given = {one.name for one in node.attribute}
-    for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+    for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.type:
-            node.attribute.append(attribute.default_value)
+            call.attribute.append(attribute.default_value)
+    if version in schema.function_opset_versions:
+        body = schema.get_function_with_opset_version(version)
+    else:
+        serialized = [one.SerializeToString() for one in types]
+        body = schema.get_context_dependent_function_with_opset_version(
+            version, call.SerializeToString(), serialized
+        )
+    function = FunctionProto.FromString(body)
+    call.domain = function.domain = _OWN_DOMAIN
+    infos = [helper.make_value_info(name, one) for name, one in zip(node.input, types, strict=True) if name]
+    results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    opsets = [helper.make_opsetid("", version), helper.make_opsetid(_OWN_DOMAIN, 1)]
+    graph = helper.make_graph([call], "function", infos, results)
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
+    return inliner.inline_local_functions(model).graph, version
 
 
 def array_of(tensor: TensorProto, folder: Path) -> Array:

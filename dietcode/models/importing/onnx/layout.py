@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-
 import numpy as np
 
-from dietcode.graph.extent import ONE, Extent, floor_divide, product_of
+from dietcode.graph.extent import ONE, Extent, floor_divide, larger, product_of, smaller
 from dietcode.graph.tensor_type import FLOATS, GraphError, axis_of, broadcast
 from dietcode.models.importing.grids import BEYOND, grid_sample
 from dietcode.models.importing.onnx.context import (
-    UNKNOWN_SIZE,
     OnnxImporter,
     OnnxNode,
     OnnxResult,
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
-from dietcode.models.importing.resampled import (
-    cubically_interpolated,
-    interpolated,
-    nearest,
-    padded,
-    padded_by_number,
-)
-from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
+from dietcode.models.importing.resampled import padded, padded_by_number
+from dietcode.models.importing.spelled_out import completed, flattened, parts, repeated
 
 
 @onnx_rule("Constant")
@@ -134,14 +124,26 @@ def _concat(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _split(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
     axis = axis_of(n.attribute("axis", 0), m.rank(x))
-    length, count = m.type(x).shape[axis], n.num_results
+    length, count = m.type(x).shape[axis], n.attribute("num_outputs", n.num_results)
     if n.value(1) is not None:
         sizes = list(n.extents(1))
     else:
         each = floor_divide(length + (count - 1), Extent.of(count))
+        if each * count != length:
+            _check_parts(m, length, count)
         sizes = [each] * (count - 1)
         sizes.append(length - each * (count - 1))
     return parts(m, x, axis, sizes)
+
+
+def _check_parts(m: OnnxImporter, length: Extent, count: int) -> None:
+    """Refuse lengths of which parts of one size, rounded up, leave less than nothing to the last."""
+    low, high = length.bounds(m.graph.ranges)
+    for size in range(max(low, 0), min(high, count * count) + 1):
+        if -(-size // count) * (count - 1) > size:
+            raise GraphError(
+                f"{length}, which may be {size}, in {count} parts; allowed: sizes that fill them"
+            )
 
 
 @onnx_rule("Gather")
@@ -149,7 +151,7 @@ def _gather(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x, positions = n.tensor(0), n.value(1)
     axis = axis_of(n.attribute("axis", 0), m.rank(x))
     if isinstance(positions, Known) and positions.array.size == 1 and positions.array.ndim < 2:
-        position = m.bounded(n.extents(1)[0], m.type(x).shape[axis])
+        position = m.within(n.extents(1)[0], m.type(x).shape[axis])
         if positions.array.ndim:
             return m.slice(x, axis, position, position + 1)
         return m.select(x, axis, position)
@@ -204,7 +206,10 @@ def _scatter_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _pad(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     mode = n.attribute("mode", "constant")
     x, given = n.tensor(0), n.extents(1)
-    axes = n.axes(3, m.rank(x)) or list(range(m.rank(x)))
+    axes = n.axes(3, m.rank(x))
+    axes = list(range(m.rank(x))) if axes is None else axes
+    if len(given) != 2 * len(axes):
+        raise GraphError(f"{len(given)} pads; allowed: {2 * len(axes)}, two of each axis")
     pairs = [(Extent(), Extent())] * m.rank(x)
     for number, axis in enumerate(axes):
         pairs[axis] = (given[number], given[number + len(axes)])
@@ -229,73 +234,18 @@ def _grid_sample(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return grid_sample(m, n.tensor(0), n.tensor(1), mode == "nearest", BEYOND.index(beyond), aligned)
 
 
-def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:
-    """Whether the nearest element is the one that a whole multiple repeats."""
-    where, nearest = n.attribute("coordinate_transformation_mode", "half_pixel"), n.attribute("nearest_mode")
-    if where == "asymmetric":
-        return bool(nearest == "floor")
-    return where in ("half_pixel", "pytorch_half_pixel") and nearest in (
-        *(None, "round_prefer_floor", "round_prefer_ceil"),
-    )
-
-
-def _nearest(
-    m: OnnxImporter, n: OnnxNode, x: str, wide: Sequence[Extent], scales: Sequence[float | None]
-) -> OnnxResult:
-    """Return the nearest elements, which a whole multiple repeats whichever of two is taken between them."""
-    asymmetric = n.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric"
-    is_like_torch = asymmetric or n.attribute("nearest_mode") == "round_prefer_ceil"
-    if is_like_torch and m.type(x).shape[:2] == tuple(wide[:2]):
-        return nearest(m, x, wide, scales[2:], not asymmetric)
-    return enlarged(m, x, wide)
-
-
-@onnx_rule("Resize")
-def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    n.refuse_others(antialias=0)
-    mode = n.attribute("mode", "nearest")
-    if (mode == "nearest" and not _interpolated(m, n)) or n.attribute("axes") is not None:
-        raise GraphError("this interpolation; allowed: nearest, linear and cubic, as of torch.nn.Upsample")
-    n.refuse_others(exclude_outside=0)
-    x = n.tensor(0)
-    shape = m.type(x).shape
-    scales = n.numbers(2, [])
-    if n.value(3) is not None:
-        wide = n.extents(3)
-    elif len(scales) == len(shape) and all(one > 0 and (one * 1024).is_integer() for one in scales):
-        wide = tuple(
-            floor_divide(e * int(one * 1024), Extent.of(1024)) for e, one in zip(shape, scales, strict=True)
-        )
-    else:
-        raise GraphError(f"interpolation by {scales}; allowed: multiples of 1/1024, or to sizes")
-    by = [None] * len(shape) if n.value(3) is not None else scales
-    if mode == "nearest":
-        return _nearest(m, n, x, wide, by)
-    where = n.attribute("coordinate_transformation_mode", "half_pixel")
-    if where not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        raise GraphError(f"{mode} interpolation with {where}; allowed: half_pixel, align_corners")
-    along: Callable[..., str] = interpolated
-    if mode == "cubic":
-        along = partial(cubically_interpolated, bend=float(n.attribute("cubic_coeff_a", -0.75)))
-    for axis, (own, size) in enumerate(zip(shape, wide, strict=True)):
-        if own != size:
-            x = along(m, x, axis, size, by[axis], where == "align_corners")
-    return x
-
-
 @onnx_rule("SpaceToDepth", "DepthToSpace")
 def _blocks(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     """Return blocks of space as channels, or channels as blocks of space."""
-    x, size = n.tensor(0), Extent.of(n.attribute("blocksize"))
+    x, size, mode = n.tensor(0), Extent.of(n.attribute("blocksize")), n.attribute("mode", "DCR")
     batch, channels, height, width = m.type(x).shape
     if n.proto.op_type == "SpaceToDepth":
         rows, columns = floor_divide(height, size), floor_divide(width, size)
         apart = m.reshape(x, (batch, channels, rows, size, columns, size))
-        return m.reshape(
-            m.transpose(apart, (0, 3, 5, 1, 2, 4)), (batch, channels * size * size, rows, columns)
-        )
+        order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+        return m.reshape(m.transpose(apart, order), (batch, channels * size * size, rows, columns))
     inner = floor_divide(channels, size * size)
-    if n.attribute("mode", "DCR") == "DCR":
+    if mode == "DCR":
         spread, axes = (batch, size, size, inner, height, width), (0, 3, 4, 1, 5, 2)
     else:
         spread, axes = (batch, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
@@ -313,33 +263,16 @@ def _filled(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("Range")
 def _range(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     dtype = m.dtype(n.value(0))
-    if dtype in FLOATS:
-        start, stop, step = _whole_bound(m, n, 0), _whole_bound(m, n, 1), int(n.number(2))
-        if n.number(2) != step:
-            raise GraphError(f"a range of fractions, {n.number(2)}; allowed: whole numbers")
-    else:
-        (start,), (stop,), step = n.extents(0), n.extents(1), n.number(2)
+    (start,), (stop,), (step,) = (n.extents(k) for k in range(3))
+    if not step.is_constant or not step.terms:
+        raise GraphError(f"step {step}; allowed: a constant that is not 0")
+    stop = (larger if step.constant > 0 else smaller)(start, stop, m.graph.ranges)  # none where it is before
     if start.is_constant and stop.is_constant:
         first, last = start.constant, stop.constant
-        if step and abs(last - first) <= MOST_ELEMENTS:
-            return known(np.arange(first, last, step).astype(dtype))
-    return str(m.cast(m.add("arange", start=start, stop=stop, step=step, dtype="int64"), dtype))
-
-
-def _whole_bound(m: OnnxImporter, n: OnnxNode, number: int) -> Extent:
-    """Return a bound in floating point that is a whole number: a constant, or a size in another dtype."""
-    value = n.value(number)
-    while isinstance(value, str):
-        node = next((one for one in m.graph.nodes if value in one.results), None)
-        if node is None or node.operator not in ("cast", "reshape", "extent"):
-            break
-        if node.operator == "extent":
-            return Extent.of(node.attributes["value"])
-        value = node.operands[0] if isinstance(node.operands[0], str) else None
-    found = n.number(number)
-    if found != int(found):
-        raise GraphError(f"a range of fractions, {found}; allowed: whole numbers")
-    return Extent.of(int(found))
+        if abs(last - first) <= MOST_ELEMENTS:
+            return known(np.arange(first, last, step.constant).astype(dtype))
+    whole = m.add("arange", start=start, stop=stop, step=step.constant, dtype="int64")
+    return str(m.cast(whole, dtype))
 
 
 @onnx_rule("Trilu")
@@ -350,21 +283,26 @@ def _triangle(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("OneHot")
 def _one_hot(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    x, values = n.tensor(0), n.numbers(2)
+    x, values = n.tensor(0), n.value(2)
     (depth,) = n.extents(1)
+    if m.type(x).dtype not in FLOATS:
+        x = str(m.cast(x, "int64"))  # a smaller dtype may not have the depth
+    x = m.add("where", m.add("less", x, 0), m.add("add", x, m.cast(m.number(depth), m.type(x).dtype)), x)
     axis = axis_of(n.attribute("axis", -1), m.rank(x) + 1)
     shape = m.type(x).shape
     classes = m.add("arange", stop=depth, dtype=m.type(x).dtype)
     along = m.reshape(classes, (depth, *[1] * (len(shape) - axis)))
     hit = m.add("equal", m.reshape(x, (*shape[:axis], ONE, *shape[axis:])), along)
-    return m.add("where", hit, values[1], values[0], dtype=m.dtype(n.value(2)))
+    off, on = n.numbers(2) if isinstance(values, Known) else (m.select(n.tensor(2), 0, k) for k in (0, 1))
+    return m.add("where", hit, on, off, dtype=m.dtype(values))
 
 
 @onnx_rule("TopK")
 def _top(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x, counts = n.tensor(0), n.extents(1)
     if len(counts) != 1:
-        raise GraphError(UNKNOWN_SIZE)
+        raise GraphError(f"{len(counts)} numbers of elements; allowed: one")
+    n.ignore("sorted")  # they are
     axis = axis_of(n.attribute("axis", -1), m.rank(x))
     return m.results("top", x, axis=axis, num=counts[0], largest=bool(n.attribute("largest", 1)))
 

@@ -21,6 +21,7 @@ from dietcode.models.importing.onnx import (  # noqa: F401 - their rules
     pointwise,
     quantized,
     recurrent,
+    resize,
     sizes,
     slices,
 )
@@ -33,9 +34,17 @@ from dietcode.models.importing.onnx.context import (
     dtype_of,
     half_of,
 )
-from dietcode.models.importing.onnx.file import STANDARD, array_of, metadata, opset_of
+from dietcode.models.importing.onnx.file import (
+    STANDARD,
+    array_of,
+    defining_graph,
+    is_defined_by_others,
+    metadata,
+    opset_of,
+)
 from dietcode.models.importing.onnx.flow import ONNX_FLOW
-from dietcode.models.importing.onnx.known import Array, Known, computed
+from dietcode.models.importing.onnx.folding import computed
+from dietcode.models.importing.onnx.known import Array, Known
 from dietcode.models.importing.refusals import listed, unknown_range
 from dietcode.models.sources import source_in
 from dietcode.workload.text import clip, one_line
@@ -200,6 +209,7 @@ class _Reader:
         self.importer, self._folder = importer, folder
         self._problems: dict[str, list[str]] = {}
         self._number = 0
+        self._within = ""  # the node that stands for the ones that are read
 
     def read(self, graph: GraphProto) -> None:
         """Add the weights and the nodes of a graph."""
@@ -227,17 +237,19 @@ class _Reader:
         raise ModelError(listed(texts))
 
     def _note(self, problem: str, place: str) -> None:
-        self._problems.setdefault(problem, []).append(place)
+        places = self._problems.setdefault(problem, [])
+        if place not in places:
+            places.append(place)
 
     def _node(self, node: NodeProto) -> None:
         m = self.importer
         self._number += 1
         name = node.name or f"node {self._number}"
         line = source_in(metadata(node, "pkg.torch.onnx.stack_trace"))
-        m.source = line or one_line(name)
-        place = one_line(f"{name}, {line}" if line else name, 120)
+        m.source = self._within or line or one_line(name)
+        place = self._within or one_line(f"{name}, {line}" if line else name, 120)
         word = node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
-        if word not in ONNX_RULES and word not in ONNX_FLOW:
+        if word not in ONNX_RULES and word not in ONNX_FLOW and not is_defined_by_others(node, m.opset):
             self._note(f"{one_line(word, 60)}: not known", place)
             return
         missing = [one for one in node.input if one and one not in m.values]
@@ -246,7 +258,12 @@ class _Reader:
                 self._note(f"{word}: reads {clip(missing[0])}, which is not there", place)
             return
         try:
-            results = self._controlled(node) if word in ONNX_FLOW else self._translated(node)
+            if word in ONNX_FLOW:
+                results = self._controlled(node)
+            elif word in ONNX_RULES:
+                results = self._translated(node)
+            else:
+                results = self._decomposed(node, place)
         except _RefusedGraphError:
             pass  # its problems are listed
         except GraphError as error:
@@ -268,8 +285,28 @@ class _Reader:
             found = computed(node, operands, m.opset, m.graph.ranges)
             if found is not None:
                 return found
-        result: OnnxResult = ONNX_RULES[node.op_type](m, OnnxNode(m, node))
+        read = OnnxNode(m, node)
+        result: OnnxResult = ONNX_RULES[node.op_type](m, read)
+        read.refuse_unread()
         return [result] if isinstance(result, str | Known) or result is None else result
+
+    def _decomposed(self, node: NodeProto, place: str) -> Sequence[OnnxValue | None]:
+        """Return the results of an operator that the standard defines by others."""
+        m = self.importer
+        types = [m.declared_type(name) for name in node.input]
+        try:
+            graph, opset = defining_graph(node, m.opset, types)
+        except Exception as error:  # of the package, which says whatever it says
+            reason = one_line(str(error) or type(error).__name__, 100)
+            raise GraphError(f"not of the form that the standard defines: {reason}") from None
+        outer = m.values, m.opset, self._within
+        m.values, m.opset = {name: m.values[name] for name in node.input if name}, opset
+        self._within = one_line(f"{place}, a part of {node.op_type}", 120)
+        try:
+            self.read(graph)
+            return [m.values.get(name) for name in node.output]
+        finally:
+            m.values, m.opset, self._within = outer
 
     def _controlled(self, node: NodeProto) -> Sequence[OnnxValue | None]:
         """Return the results of a branch or a loop."""

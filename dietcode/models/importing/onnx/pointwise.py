@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from dietcode.graph.graph import Value
-from dietcode.graph.tensor_type import INTEGERS, GraphError
-from dietcode.models.importing.composed import HYPERBOLIC
+from dietcode.graph.tensor_type import FLOATS, INTEGERS, GraphError
 from dietcode.models.importing.onnx.context import (
     OnnxImporter,
     OnnxNode,
@@ -22,15 +21,12 @@ from dietcode.models.importing.spelled_out import (
     elu,
     hard_sigmoid,
     hard_swish,
-    is_infinite,
     is_nan,
     leaky_relu,
     mish,
     prelu,
     softplus,
-    tangent,
     truncated_quotient,
-    truncated_remainder,
 )
 
 
@@ -39,8 +35,8 @@ def _unary(m: OnnxImporter, n: OnnxNode, name: str) -> OnnxResult:
 
 
 for _word in (
-    *("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Round", "Sigmoid", "Sign"),
-    *("Sin", "Sqrt", "Tanh"),
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor"),
+    *("Log", "Neg", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
 ):
     onnx_rule(_word, name=_word.lower())(_unary)
 
@@ -49,23 +45,20 @@ for _word in (
 @onnx_rule("IsNaN", function=is_nan)
 @onnx_rule("Mish", function=mish)
 @onnx_rule("Softplus", function=softplus)
-@onnx_rule("Tan", function=tangent)
 def _of_one(m: OnnxImporter, n: OnnxNode, *, function: Callable[[OnnxImporter, str], str]) -> OnnxResult:
     return function(m, n.tensor(0))
 
 
-for _word, _function in HYPERBOLIC.items():
-    onnx_rule(_word, function=_function)(_of_one)
-
-
 @onnx_rule("Identity", "Dropout")
 def _same(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    if n.proto.op_type == "Dropout":
-        if n.value(2) is not None and n.number(2):
-            raise GraphError("dropout of a model in training mode; call model.eval() before the export")
-        if n.is_read(1):
-            raise GraphError("the mask of a dropout; allowed: its first result")
-    return n.value(0)
+    if n.proto.op_type == "Identity":
+        return n.value(0)
+    n.ignore("seed", "ratio")
+    if n.value(2) is not None and n.number(2):
+        raise GraphError("dropout of a model in training mode; call model.eval() before the export")
+    n.value(1)  # the ratio is of training
+    mask = m.add("full", shape=m.shape(n.value(0)), value=True, dtype="bool") if n.is_read(1) else None
+    return [n.value(0), mask]
 
 
 @onnx_rule("Reciprocal")
@@ -153,20 +146,23 @@ def _div(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("Mod")
 def _mod(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    if n.attribute("fmod", 0):
-        return truncated_remainder(m, n.tensor(0), m.operand(n.value(1), len(m.shape(n.value(0)))))
-    return m.add("remainder", *m.operands(n.values))
+    return m.add("fmod" if n.attribute("fmod", 0) else "remainder", *m.operands(n.values))
 
 
 @onnx_rule("Pow")
 def _pow(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     dtype = m.dtype(n.value(0))
     x, exponent = m.operands(n.values)
+    if dtype in INTEGERS and m.dtype(n.value(1)) in FLOATS:
+        power = m.add("pow", *(m.cast(one, "float64") for one in (x, exponent)))
+        return str(m.cast(power, dtype))
     known = {2: "square", 0.5: "sqrt", 1: ""}
     if isinstance(x, str) and isinstance(exponent, int | float) and exponent in known:
         return m.add(known[exponent], x) if known[exponent] else x
     if isinstance(x, str) and exponent == 3:
         return m.add("mul", x, m.add("square", x))
+    if dtype in INTEGERS:
+        raise GraphError(f"powers of {dtype}; allowed: floating point, or one power, 1, 2 or 3")
     return m.add("pow", x, m.cast(exponent, dtype))
 
 
@@ -229,8 +225,11 @@ def _where(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 @onnx_rule("IsInf")
 def _isinf(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    n.refuse_others(detect_negative=1, detect_positive=1)
-    return is_infinite(m, n.tensor(0))
+    signs = [(n.attribute("detect_negative", 1), -math.inf), (n.attribute("detect_positive", 1), math.inf)]
+    found = [m.add("equal", n.tensor(0), value) for detected, value in signs if detected]
+    if not found:
+        return m.add("full", shape=m.type(n.tensor(0)).shape, value=False, dtype="bool")
+    return reduce(lambda a, b: m.add("or", a, b), found)
 
 
 def _cast_to(m: OnnxImporter, value: object, dtype: str) -> OnnxResult:
@@ -242,11 +241,13 @@ def _cast_to(m: OnnxImporter, value: object, dtype: str) -> OnnxResult:
 
 @onnx_rule("Cast")
 def _cast(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.ignore("saturate", "round_mode")  # of dtypes that models do not have
     return _cast_to(m, n.value(0), dtype_of(n.attribute("to")))
 
 
 @onnx_rule("CastLike")
 def _cast_like(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.ignore("saturate", "round_mode")
     return _cast_to(m, n.value(0), m.dtype(n.value(1)))
 
 
@@ -254,6 +255,9 @@ def _cast_like(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _shrunk(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     """Bring elements nearer to 0 by a bias, and to 0 those whose distance is at most a limit."""
     x, limit, bias = n.tensor(0), n.attribute("lambd", 0.5), n.attribute("bias", 0.0)
-    dtype = m.type(x).dtype
+    own = m.type(x).dtype
+    dtype = own if own in FLOATS else "float64"  # a limit and a bias may be fractions
+    x = str(m.cast(x, dtype))
     above = m.add("where", m.add("less", limit, x), m.add("sub", x, bias), 0.0, dtype=dtype)
-    return m.add("where", m.add("less", x, -limit), m.add("add", x, bias), above, dtype=dtype)
+    found = m.add("where", m.add("less", x, -limit), m.add("add", x, bias), above, dtype=dtype)
+    return str(m.cast(found, own))

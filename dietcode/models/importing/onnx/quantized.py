@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dietcode.graph.extent import ONE
@@ -16,7 +18,7 @@ from dietcode.models.importing.onnx.context import (
     dtype_of,
     onnx_rule,
 )
-from dietcode.models.importing.onnx.layers import window_options
+from dietcode.models.importing.onnx.layers import windowed
 
 
 def _fitted(m: OnnxImporter, value: OnnxValue | None, x: str, axis: int, block: int) -> Value:
@@ -73,6 +75,7 @@ def _quantize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x, axis, block = n.tensor(0), n.attribute("axis", 1), n.attribute("block_size", 0)
     scale = _fitted(m, n.value(1), x, axis, block)
     zero = None if n.value(2) is None else _fitted(m, n.value(2), x, axis, block)
+    n.ignore("saturate")  # of dtypes that models do not have
     named = n.attribute("output_dtype", 0)
     dtype = m.dtype(n.value(2)) if n.value(2) is not None else dtype_of(named) if named else "uint8"
     return _rounded(m, m.add("div", x, scale), zero, dtype)
@@ -96,14 +99,12 @@ def _product(m: OnnxImporter, n: OnnxNode, first: tuple[int, int], second: tuple
 def _window_sums(m: OnnxImporter, n: OnnxNode, first: tuple[int, int], second: tuple[int, int]) -> str:
     """Return exact sums over windows; operands are said as in `_product`."""
     x, w = n.tensor(first[0]), n.tensor(second[0])
-    sizes = m.type(w).shape[1:]
-    if not all(one.is_constant for one in sizes):
-        raise GraphError(f"weights {m.type(w)}; allowed: a constant window")
-    depth = int(np.prod([one.constant for one in sizes]))
-    options = window_options(m, n, x, [one.constant for one in sizes[1:]])
-    options["groups"] = n.attribute("group", 1)
+    n.ignore("kernel_shape")
+    inner, *window = m.constant_shape(w, 1)
+    depth = inner * math.prod(window)
     weights = _apart(m, w, _zero(m, n.value(second[1]), w, 0))
-    rows = _apart(m, x, _zero(m, n.value(first[1]), x, 1))
+    rows, options = windowed(m, n, _apart(m, x, _zero(m, n.value(first[1]), x, 1)), window)
+    options["groups"] = n.attribute("group", 1)
     return exact_sums(m, rows, depth, lambda one: m.add("conv", one, weights, **options))
 
 

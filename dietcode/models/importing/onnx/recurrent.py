@@ -57,9 +57,13 @@ def _cell(m: OnnxImporter, n: OnnxNode, cell: str, direction: int, directions: i
 def _recurrent(m: OnnxImporter, n: OnnxNode, *, cell: str) -> OnnxResult:
     word = n.attribute("direction", "forward")
     directions = 2 if word == "bidirectional" else 1
+    n.ignore("hidden_size")  # which the weights have
     first_axis = bool(n.attribute("layout", 0))  # the batch comes first
     cells = [_cell(m, n, cell, direction, directions) for direction in range(directions)]
     x, u = n.tensor(0), n.tensor(2)
+    for weights in (n.value(k) for k in (1, 2, 3, 7)):
+        if weights is not None:
+            m.constant_shape(weights)
     x = m.transpose(x, (1, 0, 2)) if first_axis else x
     hidden = m.type(u).shape[2]
     lengths = None if n.value(4) is None else Lengths(m, x, n.tensor(4))

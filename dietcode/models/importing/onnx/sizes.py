@@ -10,8 +10,9 @@ from dietcode.models.importing.spelled_out import flattened
 @onnx_rule("NonZero")
 def _nonzero(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
-    x = m.reshape(x, (1,)) if m.rank(x) == 0 else x
-    return m.transpose(m.add("nonzero", x, size=m.new_size(m.type(x).num_elements)), (1, 0))
+    wide = m.reshape(x, (1,)) if m.rank(x) == 0 else x
+    found = m.add("nonzero", wide, size=m.new_size(m.type(x).num_elements))
+    return m.slice(m.transpose(found, (1, 0)), 0, 0, m.rank(x))  # no row for a scalar, which has no axis
 
 
 @onnx_rule("Compress")

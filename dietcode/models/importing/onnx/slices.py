@@ -30,9 +30,15 @@ def _slice(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
             continue
         if step == 0:
             raise GraphError("a slice with step 0; allowed: any other whole number")
-        begin = Extent() if is_far(start) else m.bounded(start, length)
-        x = m.slice(x, axis, begin, length if is_far(stop) else m.bounded(stop, length), step)
+        x = m.slice(x, axis, *m.span(_near(start, length), _near(stop, length), length), step)
     return x
+
+
+def _near(bound: Extent, length: Extent) -> Extent:
+    """Return a bound of a slice that may be as far as numbers go."""
+    if not is_far(bound):
+        return bound
+    return length if bound.constant > 0 else Extent()
 
 
 def _above(m: OnnxImporter, bound: Extent, length: Extent) -> Extent:

@@ -310,11 +310,11 @@ class TileBody:
             store(states, value, [state + first], lanes)
 
     def finish(self, state: Any, output: Any) -> None:
-        """Write the result of one query to an offset; 0 where it has seen no key."""
+        """Write the result of one query to an offset."""
         lanes, width, buffer = self.lanes, self.problem.head[1], self.memory.buffers[self.problem.outputs[0]]
         total = in_every_lane(add, load(self.states, [state + lanes], lanes), lanes)
-        zero = const(0.0, lanes)
-        inverse = named(tirx.Select(total == zero, zero, const(1.0, lanes) / total), lanes)
+        inverse = self.plan.inverse(total, const(1.0, lanes), const(0.0, lanes), tirx.Select)
+        inverse = named(inverse, lanes)
         for first in range(0, width, lanes):
             value = load(self.states, [state + 2 * lanes + first], lanes) * inverse
             if width - first >= lanes:

@@ -252,9 +252,8 @@ class AttentionTile(ABC):
         return self.memory.offset(tensor, at)
 
     def inverse(self, slot: Any) -> Any:
-        """Return 1 over the sum of a query's weights; 0 where it has seen no key."""
-        total, zero = self.totals[slot], const(0.0, 1)
-        return named(tirx.Select(total == zero, zero, const(1.0, 1) / total), 1)
+        """Return 1 over the sum of a query's weights."""
+        return named(self.plan.inverse(self.totals[slot], const(1.0, 1), const(0.0, 1), tirx.Select), 1)
 
     def fetched(self, buffer: Any, offset: Any, width: int, exists: Any | None) -> Any:
         """Return a buffer of some neighbouring elements of a tensor, zeros where they do not exist."""

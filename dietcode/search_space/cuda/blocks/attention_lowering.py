@@ -26,6 +26,7 @@ from dietcode.search_space.epilogue import convert
 from dietcode.search_space.tir import DTYPE, as_int64, i64, load, small_buffers_in, store
 from dietcode.search_space.vectors import const, named
 from dietcode.target.multiprocessor import WARP
+from dietcode.workload.attention import AttentionPlan
 
 _TILES: dict[str, type[AttentionTile]] = {tile.unit: tile for tile in (SimtAttention, TensorAttention)}
 
@@ -135,7 +136,7 @@ def _lower_combination(
             own = wide(block) * (STATE_THREADS // WARP) + wide(tirx.truncdiv(thread, WARP))
             line, lane = once("line", own), once("lane", tirx.truncmod(thread, WARP))
             with T.If(line < lines), T.Then():
-                factors = _factors(parts[TOTALS], micro_kernel.splits, line, lines)
+                factors = _factors(problem.plan, parts[TOTALS], micro_kernel.splits, line, lines)
                 group = once("group", tirx.truncdiv(line, rows))
                 at = memory.positions(problem.plan.groups, group)
                 at = at | memory.positions(problem.plan.rows, once("row", line - group * rows))
@@ -153,7 +154,7 @@ def _lower_combination(
     return builder.get()
 
 
-def _factors(totals: Any, splits: int, line: Any, lines: Any) -> Any:
+def _factors(plan: AttentionPlan, totals: Any, splits: int, line: Any, lines: Any) -> Any:
     """Return what each part's values are multiplied with: e^(m - max of m) over the sum of all weights."""
     factors, highest, total = local("factors", splits), local("highest", 1), local("total", 1)
     store(highest, const(-math.inf, 1), [0], 1)
@@ -168,8 +169,7 @@ def _factors(totals: Any, splits: int, line: Any, lines: Any) -> Any:
     with T.unroll(0, splits) as part:
         store(factors, call("expf", totals[at(part)] - base), [part], 1)
         store(total, total[0] + factors[part] * totals[at(part) + 1], [0], 1)
-    zero = const(0.0, 1)
-    inverse = named(tirx.Select(total[0] == zero, zero, const(1.0, 1) / total[0]), 1)
+    inverse = named(plan.inverse(total[0], const(1.0, 1), const(0.0, 1), tirx.Select), 1)
     with T.unroll(0, splits) as part:
         store(factors, factors[part] * inverse, [part], 1)
     return factors
