@@ -209,7 +209,7 @@ def _stack_rnn(program: Program, instances: Sequence[Any]) -> Call:
 
 
 def _driven(dy: Any, running: list[tuple[Any, Callable[[Any], Any]]]) -> None:
-    """Run generators, each of which gives a vector and is sent its values.
+    """Run generators that yield vectors and are sent their values.
 
     Parameters
     ----------

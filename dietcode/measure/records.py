@@ -92,7 +92,7 @@ class Measurement:
         return line | ({} if self.facts is None else {"facts": self.facts.to_json()})
 
     def origin(self) -> dict[str, str]:
-        """Return what is known of the code that was measured."""
+        """Return the digests of the measured code and its generator, where they are known."""
         known = {"code": self.code, "generator": self.generator}
         return {name: digest for name, digest in known.items() if digest is not None}
 

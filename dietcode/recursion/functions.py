@@ -36,7 +36,7 @@ def _truncated(r: Rewriter, x: str) -> str:
 
 
 def _log_plus_one(r: Rewriter, x: str) -> str:
-    """Return ``2·artanh(s)``, ``s = x / (2 + x)``, for |x| < 1/4: what is left out is below 1e-11 of it."""
+    """Return ``2·artanh(s)``, ``s = x / (2 + x)``, for |x| < 1/4, to 1e-11 of it."""
     s = r.add("div", x, r.add("add", x, 2.0))
     square = r.add("square", s)
     found: Value = 2 / (2 * _LOG_TERMS + 1)

@@ -50,7 +50,7 @@ def weights_file(folder: Path, given: Path | None) -> Path | None:
 
 
 def check_locked_file(lock: Path, name: str, facts: Mapping[str, Any]) -> None:
-    """Refuse a file of weights that has other content than a lock file says; one that is not there is none.
+    """Refuse a file of weights whose digest differs from the locked one; a missing file passes.
 
     Raises
     ------

@@ -186,7 +186,7 @@ def check_storage(name: str, tensor: Any) -> None:
 
 
 def instead(copy: str, so: str, is_written: bool) -> str:
-    """Return what to pass; a copy in the place of what is written would take the result."""
+    """Return the advice of a refusal; a copy of a tensor that is written would lose the result."""
     return f"it is written, so allocate it {so}" if is_written else f"pass {copy}"
 
 

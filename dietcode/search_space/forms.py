@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dietcode.errors import SpecError
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.depthwise import DepthwiseProblem, depthwise_from_spec
 from dietcode.search_space.expected import expect
@@ -81,6 +82,9 @@ def problem_from_json(data: Mapping[str, Any]) -> AnyProblem:
     Raises
     ------
     KeyError, TypeError, ValueError
-        The data describe no problem.
+        The data describe no problem; a later version's may have operators or attributes that this one lacks.
     """
-    return FORMS[form_named(data)].of_json(data)
+    try:
+        return FORMS[form_named(data)].of_json(data)
+    except SpecError as error:
+        raise ValueError(str(error)) from error

@@ -15,6 +15,8 @@ from dietcode.measure.calibration import reference_problem
 from dietcode.measure.records import read_records, write_records
 from dietcode.measure.store import RecordsFile
 from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.forms import problem_of
+from dietcode.workload.parse import spec_from_data
 
 ROUND: dict[str, Any] = {
     "number": 1,
@@ -156,6 +158,23 @@ def test_what_is_no_record_is_not_appended(tmp_path: Path) -> None:
         file.append(measurement(drift=float("nan")).to_json())
     assert not file.records.measurements
     assert file.path.read_bytes() == before
+
+
+def test_a_block_that_a_later_version_wrote_is_no_record(tmp_path: Path) -> None:
+    """Files of other workloads are left out by it, so that an older version goes on beside a newer one."""
+    op = {"block": {"version": 1, "graph": {"P": {"softmax": "X", "axis": "n"}}, "outputs": ["P"]}}
+    spec = {"name": "rows", "op": op, "tensors": {"X": {"dims": "mn", "dtype": "float32"}}}
+    spec |= {"shape_vars": {"M": {"min": 1, "max": 4}}, "dims": {"m": "M", "n": 8}}
+    line: dict[str, Any] = {"kind": "problem", **problem_of(spec_from_data(spec)).to_json()}
+    path = tmp_path / "r.jsonl"
+    write_records(path, records())
+    header = path.read_text()
+    path.write_text(f"{header}{json.dumps(line)}\n")
+    assert read_records(path).problem is not None
+    line["nodes"]["P"]["later"] = 1
+    path.write_text(f"{header}{json.dumps(line)}\n")
+    with pytest.raises(RecordsError, match=r"is no tuning record: .*P.later: unknown field"):
+        read_records(path)
 
 
 def test_every_reason_to_stop_is_known() -> None:

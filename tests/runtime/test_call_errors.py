@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlpack_tensors import DlpackOnly
 from needs import of_extra
 from small_libraries import (
     SAFE_ERROR,
@@ -174,26 +175,15 @@ def test_a_dlpack_export_that_fails_or_is_no_cpu_tensor(varying: Any) -> None:
     refused(TensorError, r"^X: .*DLPack", lambda: varying(X=Broken(), W=zeros(50, 21)))
 
 
-class Foreign:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
-
-
 def test_read_only_memory_by_dlpack_is_read_and_not_written(varying: Any) -> None:
     x, out = np.ones((2, 21), np.float32), zeros(2, 50)
     for array in (x, out):
         array.setflags(write=False)
-    for value in (Foreign(x), x):
+    for value in (DlpackOnly(x), x):
         assert (varying(X=value, W=np.ones((50, 21), np.float32)) == 21).all()
-    refused(TensorError, "^out: .*read-?only", lambda: varying(X=x, W=zeros(50, 21), out=Foreign(out)))
+    refused(TensorError, "^out: .*read-?only", lambda: varying(X=x, W=zeros(50, 21), out=DlpackOnly(out)))
 
-    class Older(Foreign):
+    class Older(DlpackOnly):
         def __dlpack__(self, stream: Any = None) -> Any:
             return self.array.__dlpack__()
 
@@ -205,9 +195,9 @@ def test_a_dlpack_tensor_of_another_dtype_or_layout(varying: Any) -> None:
         (zeros(2, 21, dtype=np.float64), "^X: dtype float64"),
         (zeros(2, 42)[:, ::2], "^X: not contiguous; pass a copy that is"),
     ):
-        refused(TensorError, pattern, lambda array=array: varying(X=Foreign(array), W=zeros(50, 21)))
+        refused(TensorError, pattern, lambda array=array: varying(X=DlpackOnly(array), W=zeros(50, 21)))
     x, w = np.arange(84, dtype=np.float32).reshape(4, 21), np.ones((50, 21), np.float32)
-    assert np.array_equal(varying(X=Foreign(x[::2]), W=w), varying(X=x[::2], W=w))
+    assert np.array_equal(varying(X=DlpackOnly(x[::2]), W=w), varying(X=x[::2], W=w))
 
 
 def test_rows_of_torch_that_lie_apart(varying: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlpack_tensors import DlpackOnly
 from needs import of_extra
 from small_libraries import (
     SAFE_ERROR,
@@ -25,19 +26,6 @@ from small_libraries import (
 
 import dietcode
 from dietcode.errors import ShapeError, TensorError
-
-
-class Dlpack:
-    """A foreign tensor: DLPack and nothing else."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
 
 
 def shifted(array: np.ndarray[Any, Any], offset_bytes: int = 4) -> np.ndarray[Any, Any]:
@@ -207,10 +195,10 @@ def test_dlpack_inputs_and_output() -> None:
     library = dietcode.load(built("varying"))
     arrays = draw("varying", M=9)
     right = expected("varying", arrays)
-    result = library(X=Dlpack(arrays["X"]), W=Dlpack(arrays["W"]))
+    result = library(X=DlpackOnly(arrays["X"]), W=DlpackOnly(arrays["W"]))
     assert isinstance(result, np.ndarray) and error(result, right) <= SAFE_ERROR
     memory = np.full(right.shape, np.nan, dtype=np.float32)
-    out = Dlpack(memory)
+    out = DlpackOnly(memory)
     assert library(**arrays, out=out) is out
     assert error(memory, right) <= SAFE_ERROR
 
@@ -218,7 +206,7 @@ def test_dlpack_inputs_and_output() -> None:
 def test_a_constant_can_be_packed_from_dlpack() -> None:
     library = dietcode.load(built("dense"))
     arrays = draw("dense", T=3)
-    weights = library.pack(W=Dlpack(arrays["W"]))
+    weights = library.pack(W=DlpackOnly(arrays["W"]))
     assert error(library(X=arrays["X"], W=weights), expected("dense", arrays)) <= SAFE_ERROR
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from dlpack_tensors import DlpackOnly
 from needs import of_extra
 
 from dietcode.errors import TensorError
@@ -37,17 +37,6 @@ def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
         new_output((3,), "bfloat16", [np.zeros(3, np.float32)])
 
 
-class OnlyDLPack:
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
-
-    def __dlpack__(self, **keywords: Any) -> Any:
-        return self.tensor.__dlpack__(**keywords)
-
-    def __dlpack_device__(self) -> Any:
-        return self.tensor.__dlpack_device__()
-
-
 def test_torch_and_dlpack() -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     for dtype in ("float16", "bfloat16"):
@@ -59,7 +48,7 @@ def test_torch_and_dlpack() -> None:
         assert end - first == 12
     memory = torch.zeros(2, 3, dtype=torch.bfloat16)
     assert stored(memory, "bfloat16").dtype is torch.uint16
-    tensor, shape = accept("out", OnlyDLPack(memory), "bfloat16")
+    tensor, shape = accept("out", DlpackOnly(memory), "bfloat16")
     first, end = span(tensor)
     assert shape == (2, 3) and end - first == 12
     stored(tensor, "bfloat16")[...] = 0x3F80

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlpack_tensors import DlpackOnly
 from needs import of_extra
 from small_libraries import built, built_of
 
@@ -145,17 +146,6 @@ def test_a_storage_that_is_made_shorter_between_calls() -> None:
         op(x)
 
 
-class Foreign:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
-
-
 def read_only(array: Any) -> Any:
     array.flags.writeable = False
     return array
@@ -171,7 +161,7 @@ WRITTEN = [
     (lambda shape: np.zeros(shape[::-1], np.float32).T, "not contiguous; it is written"),
     (lambda shape: torch.zeros(shape[::-1]).T, "not contiguous; it is written"),
     (
-        lambda shape: Foreign(np.zeros((shape[0], 99), np.float32)[:, : shape[1]]),
+        lambda shape: DlpackOnly(np.zeros((shape[0], 99), np.float32)[:, : shape[1]]),
         "not contiguous; it is written",
     ),
     (lambda shape: read_only(np.zeros(shape, np.float32)), "read-only, and it is written; pass a writable"),

@@ -430,7 +430,8 @@ def test_a_calibration_outlives_the_records_that_it_was_measured_for() -> None:
         ({"kappa": 1.0}, "d"),
     ]
     others = [SimpleNamespace(calibration=facts, workload=workload) for facts, workload in given]
-    found = Exploration._earlier_calibrations(SimpleNamespace(others=others))  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(others=others)
+    found = Exploration._earlier_calibrations(run)
     assert [(facts["kappa"], origin) for facts, origin in found] == [(1.0, "d"), (0.9, "a"), (0.8, "z")]
 
 

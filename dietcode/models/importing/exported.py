@@ -112,7 +112,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _logged_errors() -> Iterator[list[BaseException]]:
-    """Collect the exceptions that PyTorch logs as it reads a file; the one that it raises has no reason."""
+    """Collect exceptions that PyTorch logs while it reads a file, since the one it raises gives no reason."""
     found: list[BaseException] = []
 
     def keep(record: logging.LogRecord) -> bool:

@@ -40,7 +40,7 @@ for _name in (
 
 @rule("aten.sgn.default", "aten.sign.default")
 def _sign(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    """Return -1, 0 or 1; 0 of what is no number, as PyTorch has it."""
+    """Return -1, 0 or 1, and 0 for NaN, as PyTorch does."""
     x, dtype = m.tensor(a["self"]), dtype_name(fake.dtype)
     if dtype in INTEGERS:
         return m.add("sign", x)

@@ -46,7 +46,7 @@ def _signed_size(expression: Any) -> tuple[int, Any] | None:
 
 
 def _fraction_of_floats(factor: float, low: int, high: int) -> Fraction:
-    """Return the simplest r of which floor(r·L) is the floor of the float product, for all L of a range.
+    """Return a simple fraction r such that floor(r·L) equals the floor of the float product for all L.
 
     For each L, r is at least floor(factor·L)/L, and less than that of the next whole number.
     """

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlpack_tensors import DlpackOnly
 from hand_models import described, model_of, scaled_sum, step
 from needs import of_extra
 
@@ -15,20 +16,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.models.model import Model, input_array
 
 
-class Exported:
-    """An array that shows nothing but DLPack."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
-
-
-class Broken(Exported):
+class Broken(DlpackOnly):
     """One whose export fails."""
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -40,7 +28,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def test_dlpack() -> None:
     model = model_of(scaled_sum())
-    y = model(Exported(X))
+    y = model(DlpackOnly(X))
     assert type(y) is np.ndarray
     np.testing.assert_array_equal(y, X * 2 + 1)
     with pytest.raises(TensorError, match=r"^x: its DLPack export failed: on another device$"):

@@ -137,7 +137,7 @@ def _split(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 
 
 def _check_parts(m: OnnxImporter, length: Extent, count: int) -> None:
-    """Refuse lengths of which parts of one size, rounded up, leave less than nothing to the last."""
+    """Refuse lengths that parts of equal size, rounded up, exceed before the last part."""
     low, high = length.bounds(m.graph.ranges)
     for size in range(max(low, 0), min(high, count * count) + 1):
         if -(-size // count) * (count - 1) > size:

@@ -88,7 +88,7 @@ def _sizes(m: OnnxImporter, n: OnnxNode, x: str) -> dict[int, tuple[Extent, Frac
 
 
 def _is_repeated(own: Extent, size: Extent, where: str, rounding: str) -> bool:
-    """Whether the nearest element is the one that a whole multiple repeats, none being as near."""
+    """Whether nearest resizing by a whole multiple repeats each element."""
     count = floor_divide(size, own)
     if not count.is_constant or own * count != size:
         return False

@@ -157,7 +157,7 @@ def _functions(ranges: Ranges) -> dict[str, _Function]:
         return floor_divide(a, b)
 
     def modulo(a: Extent, b: Extent) -> Extent:
-        """Return what is left, with the sign of the divisor."""
+        """Return the remainder, with the sign of the divisor."""
         return modulo(a * -1, b * -1) * -1 if b.bounds(ranges)[1] < 0 else a - floor(a, b) * b
 
     return {
