@@ -23,7 +23,6 @@ from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
 from dietcode.runtime.recorded.calling import arguments_of, record_instances
-from dietcode.runtime.recorded.fibers import lazily
 from dietcode.runtime.recorded.regions import Region
 from dietcode.runtime.recorded.session import Rewritten, Session
 from dietcode.runtime.recorded.units import Unit
@@ -185,7 +184,7 @@ def _formed(
     for unit, (_, concurrent) in units.items():
         if concurrent:
             kept.setdefault(unit, ([], concurrent))
-    rewritten = Rewritten(kept, observation.flags, observation.globals, lazily)
+    rewritten = Rewritten(kept, observation.flags, observation.globals)
     return FormedProgram(program, blocks, regions, kept, rewritten, constants, list(samples))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,8 +89,9 @@ def make_tensors(run: Run) -> None:
             groups.setdefault((one.type_number, one.dtype_code), []).append(one)
     for (_, dtype), handles in groups.items():
         rows = torch.empty((len(handles), *handles[0].type_shape), dtype=torch.float32)
-        if rows.numel():
-            run.gather(handles, rows.data_ptr())
+        size = 4 * rows[0].numel()
+        for at, one in enumerate(handles):
+            ctypes.memmove(rows.data_ptr() + at * size, one.row_address, size)
         if dtype:
             rows = rows != 0 if DTYPES[dtype] == torch.bool else rows.to(DTYPES[dtype])
         for handle, row in zip(handles, rows.unbind(0), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -118,6 +119,13 @@ def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any,
     return function(*args) if session is None else session.missed(key, site, function, args)
 
 
+def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
+    from dietcode.runtime.recorded.fibers import concurrent
+
+    return tuple(concurrent([functools.partial(function, *args) for function, args in pairs]))
+
+
 class Rewritten:
     """The functions of a program, whose regions record.
 
@@ -127,8 +135,6 @@ class Rewritten:
         With the calls of `dietcode.concurrent`.
     flags, spaces : dict
         By file, the flags of its code, and its global variables.
-    lazily : callable
-        In the place of `dietcode.concurrent`.
     """
 
     _lock = threading.Lock()
@@ -139,7 +145,6 @@ class Rewritten:
         units: dict[Unit, tuple[list[Region], list[int]]],
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
-        lazily: Callable[..., Any],
     ) -> None:
         changed = []
         self._units = list(units)
