@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,12 +29,11 @@ _PHASE_BITS = 24
 _Owner = tuple[Any, int, int]
 
 
-class RecordedProgram(Reopened):
-    """A program that Python runs, and whose tensor code is run for many instances at once.
+@dataclass(frozen=True)
+class Opened:
+    """A bundle that is open, without its function.
 
-    Calls are thread-safe. Made by `dietcode.load`.
-
-    Parameters
+    Attributes
     ----------
     folder : Path
     manifest : dict
@@ -43,6 +43,24 @@ class RecordedProgram(Reopened):
         As they were when it was compiled.
     id_limits : mapping of (int, int) to int
         As `BlockBuffers` takes it.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    plan: ProgramPlan
+    libraries: Mapping[str, Library]
+    weights: Mapping[str, Any]
+    id_limits: Mapping[tuple[int, int], int]
+
+
+class RecordedProgram(Reopened):
+    """A program that Python runs, and whose tensor code is run for many instances at once.
+
+    Calls are thread-safe. Made by `dietcode.load`.
+
+    Parameters
+    ----------
+    opened : Opened
     program : Program
         The function.
     regions : sequence of RecordedRegion
@@ -57,21 +75,17 @@ class RecordedProgram(Reopened):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        manifest: dict[str, Any],
-        plan: ProgramPlan,
-        libraries: Mapping[str, Library],
-        weights: Mapping[str, Any],
-        id_limits: Mapping[tuple[int, int], int],
-        program: Any,
-        regions: Sequence[RecordedRegion],
-        rewritten: Rewritten,
+        self, opened: Opened, program: Any, regions: Sequence[RecordedRegion], rewritten: Rewritten
     ) -> None:
-        self.folder, self.manifest, self.plan, self.program = folder, manifest, plan, program
+        self.folder, self.manifest, self.plan, self.program = (
+            opened.folder,
+            opened.manifest,
+            opened.plan,
+            program,
+        )
         self.max_bytes = memory_bytes() // 2
         self.regions = list(regions)
-        self._libraries, self._weights, self._limits = libraries, dict(weights), id_limits
+        self._libraries, self._weights, self._limits = opened.libraries, dict(opened.weights), opened.id_limits
         self._rewritten = rewritten
         self._counts = Counts()
         self._lock = threading.Lock()

@@ -12,11 +12,11 @@ from dietcode.errors import LibraryError
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import PROGRAM, RECORDED_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import open_bundle
+from dietcode.runtime.models.loading import kernels_of, open_bundle
 from dietcode.runtime.models.weights import read_weights
 from dietcode.runtime.programs.loading import check_ranges, tables_of_ids
 from dietcode.runtime.programs.plan import read_recorded
-from dietcode.runtime.recorded.loaded import RecordedProgram
+from dietcode.runtime.recorded.loaded import Opened, RecordedProgram
 from dietcode.runtime.recorded.regions import Region
 from dietcode.runtime.recorded.session import Rewritten
 from dietcode.runtime.recorded.units import Unit, units_of
@@ -44,6 +44,13 @@ def load_recorded(folder: Path, options: LoadOptions, program: Any) -> RecordedP
             f"{folder}: the kernels of a program, which run with its Python function; give it: "
             "dietcode.load(DIR, program=encode)"
         )
+    found = open_recorded(folder, options)
+    units, regions, flags, spaces = found_units(found.plan.units, program.function)
+    return RecordedProgram(found, program, regions, Rewritten(units, flags, spaces))
+
+
+def open_recorded(folder: Path, options: LoadOptions) -> Opened:
+    """Open the bundle of a recorded program, and check all of it; errors as for a model."""
     manifest, plan, libraries = open_bundle(folder, (RECORDED_FORMAT, PROGRAM), read_recorded, options)
     path = folder / PROGRAM
     limits: dict[tuple[int, int], int] = {}
@@ -54,9 +61,8 @@ def load_recorded(folder: Path, options: LoadOptions, program: Any) -> RecordedP
         for operand, rows in tables_of_ids(path, plan, block, libraries):
             limits[number, operand] = min(rows, limits.get((number, operand), rows))
     weights = read_weights(options.weights or folder / WEIGHTS, plan.weights)
-    units, regions, flags, spaces = found_units(plan.units, program.function)
-    rewritten = Rewritten(units, flags, spaces)
-    return RecordedProgram(folder, manifest, plan, libraries, weights, limits, program, regions, rewritten)
+    kernels_of(plan, libraries, weights)
+    return Opened(folder, manifest, plan, libraries, weights, limits)
 
 
 def found_units(
