@@ -90,6 +90,7 @@ def _description(
         ],
         "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
         "units": [_unit(one, splits) for one in model.units],
+        "passed_on": list(model.passed_on),
         "blocks": own,
         "weights": typed(known_weights(model.blocks, constants, weights)),
         "values": typed(values),

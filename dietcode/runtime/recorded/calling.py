@@ -29,7 +29,7 @@ def arguments_of(program: Any, instance: Any) -> tuple[Any, ...]:
     plain = [one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     least = sum(one.default is kinds.empty for one in plain)
     most = 1 << 16 if any(one.kind is kinds.VAR_POSITIONAL for one in parameters) else len(plain)
-    if isinstance(instance, tuple) and most > 1 and max(least, 2) <= len(instance) <= most:
+    if type(instance) is tuple and most > 1 and max(least, 2) <= len(instance) <= most:
         return instance
     if not least <= 1 <= most:
         allowed = f"tuples of {least} to {most}" if least < most else f"tuples of {most}"
@@ -45,6 +45,7 @@ def record_instances(
     observe: Callable[..., Any] | None = None,
     run: Run | None = None,
     counts: Any = None,
+    in_order: bool = False,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -59,6 +60,8 @@ def record_instances(
         What is noted in; a new one otherwise.
     counts : Counts, optional
         Counts what runs eagerly.
+    in_order : bool
+        Whether instances run one after the other.
     """
     import torch
 
@@ -72,7 +75,7 @@ def record_instances(
     with torch.no_grad(), session:
         run.begin()
         try:
-            results = Scheduler(run, program.function, arguments, counts).results()
+            results = Scheduler(run, program.function, arguments, counts, in_order).results()
             run.flush()
             make_tensors(run)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorder import Handle, Run, current
 
+_MISSING = object()
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -103,6 +105,8 @@ class Scheduler:
         The arguments of each.
     counts : Counts, optional
         Counts what runs eagerly.
+    in_order : bool
+        Whether instances run one after the other, as each sees what the one before has left.
     """
 
     def __init__(
@@ -111,8 +115,10 @@ class Scheduler:
         function: Callable[..., Any],
         instances: Sequence[tuple[Any, ...]],
         counts: Counts | None = None,
+        in_order: bool = False,
     ) -> None:
-        self._run, self.counts = run, counts
+        self._run, self.counts, self._in_order = run, counts, in_order
+        self._kept: dict[tuple[int, str], Any] = {}
         self._instances = [Job(function, one, is_instance=True) for one in instances]
         self._jobs = deque(self._instances)
         self._num_left = len(self._instances)
@@ -164,11 +170,17 @@ class Scheduler:
         while not handle.computed:
             if self._failure is not None:
                 raise self._failure
-            if self._ready or self._has_job():
+            if self._in_order or _get_running_loop() is not None:  # of asyncio, which a thread has
+                self._run.flush()
+            elif self._ready or self._has_job():
                 self._waiting.append(own)
                 self._leave()
             else:
                 self._flush()
+
+    def keep(self, value: Any, name: str) -> None:
+        """Let each instance have an attribute of an object for itself from now on."""
+        self._kept[id(value), name] = value
 
     def call_all(self, jobs: Sequence[Job]) -> list[Any]:
         """Return the results of jobs in order; those that nobody has begun run here."""
@@ -255,11 +267,15 @@ class Scheduler:
                 raise RuntimeError(
                     "an instance waits in a greenlet of its own; switch back before it returns"
                 )
+        own = [(one, name, getattr(one, name, _MISSING)) for (_, name), one in self._kept.items()]
         if _modes() == self._modes:
             target.switch(*work)
         else:
             with _restored(self._modes):
                 target.switch(*work)
+        for one, name, value in own:
+            if value is not _MISSING:
+                setattr(one, name, value)
 
 
 class _Drivers:

@@ -180,7 +180,14 @@ class RecordedProgram(Reopened):
             run = Run(self._machine, self.max_bytes)
         run.is_traced = is_traced
         try:
-            results = record_instances(self.program, instances, self._session, run=run, counts=self._counts)
+            results = record_instances(
+                self.program,
+                instances,
+                self._session,
+                run=run,
+                counts=self._counts,
+                in_order=bool(self.plan.passed_on),
+            )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
         runs = [
