@@ -77,7 +77,7 @@ int are_exact(const void *data, Dtype dtype, int64_t count); /* as float32 */
 
 /* variants.c */
 typedef enum {
-  ROOT, EQUAL, TENSOR_VALUE, INT_VALUE, FLOAT_VALUE, TUPLE_OF, LIST_OF, RECORD_OF, MADE_VALUE, ANY, SLICE_OF, ARGUMENT,
+  ROOT, EQUAL, TENSOR_VALUE, INT_VALUE, FLOAT_VALUE, TUPLE_OF, LIST_OF, RECORD_OF, MADE_VALUE, ANY, SLICE_OF, ARGUMENT, CONSTANT,
   NUM_KINDS
 } PatternKind;
 enum { RESULT_OBJECT, RESULT_VALUE }; /* the first kinds of a result */
