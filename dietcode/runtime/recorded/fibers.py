@@ -135,8 +135,8 @@ class Scheduler:
         BaseException
             No error of an instance: KeyboardInterrupt, or an error of a block.
         """
-        self._home, self._drivers = getcurrent(), _drivers()
-        self._context, self._modes = copy_context(), _modes()
+        self._home, self._drivers, self._context = getcurrent(), _drivers(), copy_context()
+        self._modes = _is_grad(), _is_inference(), _is_autocast(), _num_modes()
         before, self._run.scheduler = self._run.scheduler, self
         try:
             while self._num_left:
@@ -160,12 +160,11 @@ class Scheduler:
 
     def wait(self, handle: Handle) -> None:
         """Return when a handle is computed."""
-        own = getcurrent()
         while not handle.computed:
             if self._failure is not None:
                 raise self._failure
-            if self._ready or self._has_job():
-                self._waiting.append(own)
+            if self._ready or (self._jobs and self._has_job()):
+                self._waiting.append(getcurrent())
                 self._leave()
             else:
                 self._flush()
@@ -247,15 +246,15 @@ class Scheduler:
     def _leave(self) -> None:
         """Let others run until somebody comes back to this greenlet."""
         work: tuple[Any, ...] = ()
-        if not self._ready and self._has_job():
+        if self._ready:
+            target = self._ready.popleft()
+        elif self._has_job():
             target, work = self._drivers.take(), (self, self._jobs.popleft())
         else:
             target = self._next()
             if target is getcurrent():
-                raise RuntimeError(
-                    "an instance waits in a greenlet of its own; switch back before it returns"
-                )
-        if _modes() == self._modes:
+                raise RuntimeError("an instance left its greenlet for another one; it has to come back")
+        if (_is_grad(), _is_inference(), _is_autocast(), _num_modes()) == self._modes:
             target.switch(*work)
         else:
             with _restored(self._modes):
@@ -312,21 +311,12 @@ def _drivers() -> _Drivers:
 
 # ---- What PyTorch has by thread: each instance has it for itself ----
 
-_Modes = tuple[bool, bool, bool, int]
-
-
-def _modes() -> _Modes:
-    torch_c = torch._C
-    return (
-        torch_c.is_grad_enabled(),
-        torch_c.is_inference_mode_enabled(),
-        torch_c.is_autocast_enabled("cpu"),
-        torch_c._len_torch_function_stack(),
-    )
+_is_grad, _is_inference = torch._C.is_grad_enabled, torch._C.is_inference_mode_enabled
+_is_autocast, _num_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 
 
 @contextmanager
-def _restored(modes: _Modes) -> Iterator[None]:
+def _restored(modes: tuple[bool, bool, bool, int]) -> Iterator[None]:
     """The modes in which all instances begin, for others; then those of this instance again."""
     is_grad, is_inference, is_autocast, count = modes
     own_autocast = torch.is_autocast_enabled("cpu")
