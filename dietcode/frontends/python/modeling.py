@@ -22,7 +22,7 @@ from dietcode.graph.recorded_model import RecordedModel
 from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
-from dietcode.runtime.recorded.calling import arguments_of, record_instances
+from dietcode.runtime.recorded.calling import Arguments, record_instances
 from dietcode.runtime.recorded.regions import Parts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.units import Unit
@@ -234,7 +234,11 @@ def _named(result: Any) -> Any:
         return [word, [_named(one) for one in result[1]]]
     if word == "record":
         cls = result[1][0]
-        return [word, f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}", [_named(one) for one in result[2]]]
+        return [
+            word,
+            f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}",
+            [_named(one) for one in result[2]],
+        ]
     return result
 
 
@@ -250,6 +254,8 @@ def _of_constants(result: Any, place: Callable[[], int]) -> Any:
 
 
 def _runner(program: Program, samples: Sequence[Any]) -> Callable[..., list[Any]]:
+    arguments = Arguments(program)
+
     def run(begin: Callable[[int], None] = lambda number: None) -> list[Any]:
         import torch
 
@@ -258,7 +264,7 @@ def _runner(program: Program, samples: Sequence[Any]) -> Callable[..., list[Any]
             for number, one in enumerate(samples):
                 begin(number)
                 try:
-                    found.append(program.function(*program.bound, *arguments_of(program, copy.deepcopy(one))))
+                    found.append(program.function(*arguments(copy.deepcopy(one))))
                 except Exception as error:
                     found.append(error)
         return found
@@ -326,10 +332,12 @@ def record(
         for number, one in enumerate(formed.blocks.blocks)
     )
     constants = tuple((one, formed.blocks.weights.arrays[one].shape) for one in formed.constants)
-    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in formed.units.items())
+    waits = len(first.flushes) > 1  # otherwise there is nothing to run meanwhile
+    parts = {unit: own if waits else replace(own, concurrent=[]) for unit, own in formed.units.items()}
+    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in parts.items() if own)
     rows = rows_of_tables(blocks)
     model = RecordedModel(
-        name, blocks, constants, units, len(samples), rows, tuple(shown), tuple(formed.passed_on)
+        name, blocks, constants, units, len(samples), rows, tuple(shown), tuple(formed.passed_on), waits
     )
     return model, formed
 

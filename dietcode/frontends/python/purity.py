@@ -191,7 +191,9 @@ class Purity:
         fact = self._observation.fact
         parameters = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
         stored = {
-            one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
+            one.id
+            for one in ast.walk(node)
+            if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
         }
         local = parameters | stored
         made = _made_lists(node)
@@ -256,9 +258,7 @@ class Purity:
         if known.is_wild or not known.objects:
             return False
         return all(
-            (_is_hashable(one) and one in _BUILTINS)
-            or is_size_method(one)
-            or self.is_pure(one)
+            (_is_hashable(one) and one in _BUILTINS) or is_size_method(one) or self.is_pure(one)
             for one in known.objects.values()
         )
 

@@ -145,6 +145,7 @@ class ProgramPlan(RowDescription):
     values: dict[str, TensorType]
     units: tuple[dict[str, Any], ...] = ()
     passed_on: tuple[str, ...] = ()
+    waits: bool = True
 
     @property
     def groups(self) -> tuple[tuple[RowStep, ...], ...]:
@@ -250,6 +251,7 @@ def _read_recorded(data: Mapping[str, Any]) -> ProgramPlan:
             functions=(),
             units=units,
             passed_on=tuple(map(str, _listed(data, "passed_on"))),
+            waits=bool(data["waits"]),
         )
     )
 

@@ -166,7 +166,11 @@ class RecordedProgram(Reopened):
             for reason, count in one.eager.items()
         ]
         found += [
-            {"where": f"{Path(one.file).name}:{one.line}", "reason": f"{one.operator}: {one.reason}", "count": count}
+            {
+                "where": f"{Path(one.file).name}:{one.line}",
+                "reason": f"{one.operator}: {one.reason}",
+                "count": count,
+            }
             for one, count in self._counts.items()
         ]
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
@@ -187,12 +191,17 @@ class RecordedProgram(Reopened):
                 run=run,
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
+                waits=self.plan.waits,
             )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
         runs = [
             BlockRun(
-                depth >> _PHASE_BITS, depth & ((1 << _PHASE_BITS) - 1), self.plan.blocks[block].name, rows, nsecs / 1e9
+                depth >> _PHASE_BITS,
+                depth & ((1 << _PHASE_BITS) - 1),
+                self.plan.blocks[block].name,
+                rows,
+                nsecs / 1e9,
             )
             for depth, block, rows, nsecs in (run.traced if is_traced else ())
         ]

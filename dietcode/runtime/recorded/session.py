@@ -49,7 +49,9 @@ class Session:
         accepts: Callable[[dict[str, Any]], bool],
     ) -> None:
         self.machine, self.types = machine, list(types)
-        self._regions = {(one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions}
+        self._regions = {
+            (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
+        }
         self._classes, self._accepts = classes, accepts
         self._names = Names()
         self._function: Any = None
@@ -84,7 +86,8 @@ class Session:
             if len(region.bound) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
             variant = next(
-                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))), None
+                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))),
+                None,
             )
             if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
@@ -174,7 +177,8 @@ class Rewritten:
             regions = parts.regions
             functions = [region_function(unit, one, flags[unit.file], spaces[unit.file]) for one in regions]
             sites = [
-                SITES.of(unit, one, function, on_miss) for one, function in zip(regions, functions, strict=True)
+                SITES.of(unit, one, function, on_miss)
+                for one, function in zip(regions, functions, strict=True)
             ]
             calls = [one.call for one in sites]
             changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored]))
