@@ -108,8 +108,6 @@ class RecordedProgram(Reopened):
             types, constants, self.plan.max_rows, buffers.blocks, len(self.plan.blocks), buffers.num_buffers,
             buffers.program, (kernels, buffers), buffers.fixed,
         )  # fmt: skip
-        for one in self.regions:
-            one.bound.clear()
         self._session = Session(self.regions, self._machine, types, class_of, self._accepts)
         self._free: list[Run] = []
 

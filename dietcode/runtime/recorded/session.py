@@ -54,7 +54,7 @@ class Session:
         }
         self._classes, self._accepts = classes, accepts
         self._names = Names()
-        self._function: Any = None
+        self._bound: dict[Any, set[str]] = {}
 
     def __enter__(self) -> Session:
         """Be the session of this thread."""
@@ -80,10 +80,11 @@ class Session:
                 return site.call(*numbers)
             name = "|".join(str(id(one)) for one in described.roots)
             bound = f"{name}|{described.specs}"
-            region.bound[bound] += 1
-            if region.bound[bound] > 1:
+            known = self._bound.setdefault(key, set())
+            if bound in known:
                 raise UndescribedError("numbers or tensors that its kernels do not take")
-            if len(region.bound) > _MOST_BOUND:
+            known.add(bound)
+            if len(known) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
             variant = next(
                 (one for one in variants if self._accepts(bound_weights(one, described.roots, function))),

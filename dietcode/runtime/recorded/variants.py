@@ -192,7 +192,6 @@ class RecordedRegion:
         for one in variants:
             self.variants.setdefault(key_of(one.specs), []).append(one)
         self.fixed = sorted({_fixed_in(one.specs) for one in variants}, key=len)
-        self.bound: Counter[str] = Counter()
         self.eager: Counter[str] = Counter()
 
     @property
