@@ -18,9 +18,12 @@ from typing import Any, TypeVar
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.counts import Counts
-from dietcode.runtime.recorder import Handle, Run, current
 
+Handle = recorder.Handle
+Run = recorder.Run
+current = recorder.current
 T = TypeVar("T")
 S = TypeVar("S")
 
