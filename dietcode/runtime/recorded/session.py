@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dietcode.runtime.recorded.describing import Names, UndescribedError
-from dietcode.runtime.recorded.regions import Region, region_function, rewritten
+from dietcode.runtime.recorded.regions import Parts, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
 from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, bound_weights, words_of
-from dietcode.runtime.recorder import Machine, Site
+from dietcode.runtime.recorder import Machine, Site, current
 
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
 _of_thread = threading.local()
@@ -47,7 +49,9 @@ class Session:
         accepts: Callable[[dict[str, Any]], bool],
     ) -> None:
         self.machine, self.types = machine, list(types)
-        self._regions = {(one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions}
+        self._regions = {
+            (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
+        }
         self._classes, self._accepts = classes, accepts
         self._names = Names()
         self._function: Any = None
@@ -70,19 +74,22 @@ class Session:
         if region is None:  # of another program, which shares the function
             return function(*args)
         try:
-            variant, described = region.variant_of(args, self._names)
+            variants, described = region.variants_of(args, self._names)
             numbers = with_numbers(args)
             if numbers is not None:
                 return site.call(*numbers)
             name = "|".join(str(id(one)) for one in described.roots)
-            bound = f"{name}|{variant.specs}"
+            bound = f"{name}|{described.specs}"
             region.bound[bound] += 1
             if region.bound[bound] > 1:
                 raise UndescribedError("numbers or tensors that its kernels do not take")
             if len(region.bound) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            weights = bound_weights(variant, described.roots, function)
-            if not self._accepts(weights):
+            variant = next(
+                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))),
+                None,
+            )
+            if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
             words, objects = words_of(
                 variant, self.types, described.roots, lambda name: self._classes(region.unit, name)
@@ -118,17 +125,41 @@ def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any,
     return function(*args) if session is None else session.missed(key, site, function, args)
 
 
+def note_stored(value: Any, name: str) -> Any:
+    """Note that an instance sets an attribute that it should have for itself; return the object."""
+    run = current()
+    if run is not None and run.scheduler is not None:
+        run.scheduler.keep(value, name)
+    return value
+
+
+def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
+    from dietcode.runtime.recorded.fibers import concurrent
+
+    return tuple(concurrent([functools.partial(function, *args) for function, args in pairs]))
+
+
+def class_of(unit: Unit, name: str) -> Any:
+    """Return a class of a named tuple by its name."""
+    module, _, qualname = name.partition(".")
+    for known in [one for key, one in sys.modules.items() if key.rpartition(".")[2] == module]:
+        found: Any = known
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+    raise UndescribedError(f"no class {name}")
+
+
 class Rewritten:
     """The functions of a program, whose regions record.
 
     Parameters
     ----------
-    units : dict of Unit to (list of Region, list of int)
-        With the calls of `dietcode.concurrent`.
+    units : dict of Unit to Parts
     flags, spaces : dict
         By file, the flags of its code, and its global variables.
-    lazily : callable
-        In the place of `dietcode.concurrent`.
     """
 
     _lock = threading.Lock()
@@ -136,22 +167,22 @@ class Rewritten:
 
     def __init__(
         self,
-        units: dict[Unit, tuple[list[Region], list[int]]],
+        units: dict[Unit, Parts],
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
-        lazily: Callable[..., Any],
     ) -> None:
         changed = []
         self._units = list(units)
-        for unit, (regions, concurrent) in units.items():
+        for unit, parts in units.items():
+            regions = parts.regions
             functions = [region_function(unit, one, flags[unit.file], spaces[unit.file]) for one in regions]
             sites = [
-                SITES.of(unit, one, function, on_miss) for one, function in zip(regions, functions, strict=True)
+                SITES.of(unit, one, function, on_miss)
+                for one, function in zip(regions, functions, strict=True)
             ]
             calls = [one.call for one in sites]
-            tree = rewritten(unit, regions, {at: at for at in range(len(regions))}, concurrent, len(regions))
-            changed.append((unit, tree, [*calls, lazily]))
-        self._replacement = Replacement(changed, flags)
+            changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored]))
+        self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:
         """Give the functions their code, unless they have it: another program may share some of them."""

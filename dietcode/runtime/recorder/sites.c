@@ -36,7 +36,8 @@ typedef struct {
 
 static Leaf *keep_leaf(Match *m, PyObject *arg) {
   Leaf *leaf = &m->leaves[m->num_leaves++];
-  *leaf = (Leaf){.object = Py_NewRef(arg), .number = -1};
+  leaf->object = Py_NewRef(arg);
+  leaf->number = -1;
   return leaf;
 }
 
@@ -202,11 +203,23 @@ static PyObject *build_items(Match *m, const Pattern *p, const int32_t *results)
   return record;
 }
 
+/* A row of its own each time: what a function makes anew may be changed in place. */
+static PyObject *copy_constant(Match *m, const Pattern *p) {
+  Workplace *w = m->run->w;
+  int64_t bytes = w->machine->types[p->type].row_bytes;
+  char *row = reserve(w, &w->scratch_room, bytes + 1); /* its table may move */
+  if (row) memcpy(row, w->tables[p->type].data + w->states[p->count] * bytes, bytes);
+  int32_t number = row ? new_row(w, p->type, row) : -1;
+  if (number < 0 || !reserve_handles(m->run)) return fail_run(m->run), NULL;
+  return handle_of(m->run, number, p->type, p->dtype);
+}
+
 static PyObject *build(Match *m, const int32_t *results) {
   const Pattern *p = m->next++;
   switch ((int)p->kind) {
     case RESULT_OBJECT: return Py_NewRef(p->object);
     case RESULT_VALUE: return handle_of(m->run, results[p->type], m->variant->types[p->type], p->dtype);
+    case CONSTANT: return copy_constant(m, p);
     case ARGUMENT: return Py_NewRef(m->leaves[p->type].object);
     default: return build_items(m, p, results);
   }
@@ -244,7 +257,8 @@ static PyObject *miss(PyObject *self, PyObject *const *args, Py_ssize_t num_args
 /* While PyTorch looks at a tensor, other threads may change the list of variants. */
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t num_args) {
   Site *self = (Site *)object;
-  Match m = {.run = current_run()};
+  Match m; /* its leaves are many, and not set before they are needed */
+  m.run = current_run();
   if (!m.run || m.run->is_running) return miss(object, args, num_args);
   if (is_alive(m.run) != 0) return NULL;
   int status = 0;
