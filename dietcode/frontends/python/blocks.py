@@ -13,6 +13,7 @@ import numpy as np
 
 from dietcode.errors import ModelError
 from dietcode.frontends.python.discovery import Example, Found
+from dietcode.frontends.python.planning import check_block
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import MAX_OPERANDS
 from dietcode.models.exporting import export
@@ -23,6 +24,7 @@ from dietcode.runtime.recorded.describing import Names, describe, tensors_of
 
 _MOST_VARIANTS, _MOST_NUMBERS = 64, 8  # of a region; of them by numbers that stand for themselves
 _NUMBERS = (int, float)
+_AT_POSITIONS = ("take", "gather", "embedding", "scatter_along", "take_along")
 
 
 @dataclass
@@ -149,6 +151,7 @@ class Blocks:
         results = tuple(("float32", tuple(shape)) for _, shape in _results(result))
         key = signature_of(graph, types)
         if key not in self._known:
+            check_block(graph, types, results)
             self._known[key] = len(self.blocks)
             self.blocks.append(Block(graph, types, results, module, found.where))
         return Variant(specs, result, self._known[key], [], weights, _limits(graph, types))
@@ -327,7 +330,7 @@ def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
         ):
             if tensors[0] in aliases:
                 aliases |= dict.fromkeys(node.results, aliases[tensors[0]])
-        elif node.operator in ("take", "gather", "embedding") and len(tensors) > 1 and tensors[1] in aliases:
+        elif node.operator in _AT_POSITIONS and len(tensors) > 1 and tensors[1] in aliases:
             at, axis = aliases[tensors[1]], int(node.attributes.get("axis", 0))
             extent = graph.types[tensors[0]].shape[axis].constant
             found[at] = min(extent, found[at] or extent)

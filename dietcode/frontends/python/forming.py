@@ -99,6 +99,8 @@ class Forming:
             return False
         if isinstance(node, ast.Call):
             return self._is_pure_call(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self._is_of_numbers(node):
+            return False  # there is no kernel for it, and Python computes it of the number
         if isinstance(node, ast.BinOp):
             return self._may_have(node.left) and self._may_have(node.right)
         if isinstance(node, ast.UnaryOp):
@@ -116,6 +118,15 @@ class Forming:
                 and node.attr not in ("grad", "data")
             )
         return False
+
+    def _is_of_numbers(self, node: ast.AST) -> bool:
+        """Whether an expression is arithmetic of whole numbers alone, some of which are tensors."""
+        return all(
+            (known := self._fact(one)) is not None
+            and all(kind == ("tensor", "int64", ()) or kind == ("scalar", int) for kind in known.kinds)
+            for one in ast.iter_child_nodes(node)
+            if isinstance(one, ast.expr) and not isinstance(one, ast.Constant)
+        )
 
     def _is_of_tensor(self, node: ast.expr) -> bool:
         """Whether an expression is a tensor, or what an operation gives; parts of other values are leaves."""

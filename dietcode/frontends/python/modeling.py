@@ -70,12 +70,15 @@ class FormedProgram:
             self.program, instances, session, machine.compute, observe, in_order=bool(self.passed_on)
         )
 
-    def _accepts(self, weights: dict[str, Any]) -> bool:
-        """Whether blocks were made for some weights."""
+    def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
+        """Return the variant whose blocks were made for some weights."""
         arrays = self.blocks.weights.arrays
-        return all(
-            arrays[name].__array_interface__["data"][0] == one.data_ptr() for name, one in weights.items()
-        )
+        for variant, weights in variants:
+            if all(
+                arrays[name].__array_interface__["data"][0] == one.data_ptr() for name, one in weights.items()
+            ):
+                return variant
+        return None
 
     def machine(self, phases: Sequence[int] | None = None) -> TorchMachine:
         """Return a machine of its blocks."""
