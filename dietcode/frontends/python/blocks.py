@@ -90,10 +90,33 @@ class Blocks:
         self.variants: dict[int, list[Variant]] = {}
         self.weights = WeightNames()
         self._known: dict[str, int] = {}
+        self._tried: dict[Any, tuple[list[Variant], str | None]] = {}
         self._names = Names()
+
+    def begin(self) -> None:
+        """Forget the regions, as they are formed anew; what is known of their blocks stays."""
+        self.variants.clear()
+
+    def finish(self) -> None:
+        """Leave out blocks that no region has."""
+        used = sorted({one.block for own in self.variants.values() for one in own if one.block is not None})
+        places = {block: at for at, block in enumerate(used)}
+        self.variants = {
+            number: [one if one.block is None else replace(one, block=places[one.block]) for one in own]
+            for number, own in self.variants.items()
+        }
+        self.blocks = [self.blocks[block] for block in used]
 
     def add(self, number: int, found: Found) -> str | None:
         """Add what a region is in samples; return why it is none, or None."""
+        key = found.unit.file, found.unit.qualname, found.region, tuple(sorted(found.examples))
+        if key not in self._tried:
+            reason = self._add(number, found)
+            self._tried[key] = self.variants[number], reason
+        self.variants[number], reason = self._tried[key]
+        return reason
+
+    def _add(self, number: int, found: Found) -> str | None:
         reason: str | None = None
         own: list[Variant] = []
         examples = sorted(found.examples.values(), key=lambda one: -sum(one.numbers.values()))

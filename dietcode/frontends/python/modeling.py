@@ -108,7 +108,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     may_change = _may_change(observation)
     own_attributes = observation.facts.shared.own
     broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
-    known: dict[Any, tuple[Found, str | None, list[MadeVariant]]] = {}
+    blocks = Blocks()
     for _ in range(_MOST_ROUNDS):
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
@@ -120,7 +120,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
         discovery.run(run)
         refused = {id(found) for found, _ in discovery.refused}
         is_broken = False
-        blocks = Blocks()
+        blocks.begin()
         reasons: dict[int, str] = {}
         for number, found in enumerate(discovery.found):
             if not found.examples and id(found) not in refused:
@@ -133,7 +133,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
                 is_broken |= _break(found, broken[found.unit])
         if not is_broken:
             break
-    del known
+    blocks.finish()
     return _formed(program, samples, observation, units, discovery, blocks, reasons)
 
 
