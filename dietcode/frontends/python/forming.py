@@ -27,7 +27,8 @@ def has_tensor(kind: Any) -> bool:
 def is_tensors(kind: Any) -> bool:
     """Whether a kind is made of tensors alone, and has one."""
     if kind[0] in ("tuple", "list", "record"):
-        return bool(kind[-1]) and all(one == ("scalar", type(None)) or is_tensors(one) for one in kind[-1])
+        others = [one for one in kind[-1] if one != ("scalar", type(None))]
+        return bool(others) and all(map(is_tensors, others))
     return bool(kind[0] == "tensor")
 
 
@@ -99,6 +100,10 @@ class Forming:
             return False
         if isinstance(node, ast.Call):
             return self._is_pure_call(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and any(
+            kind[0] != "tensor" for kind in known.kinds
+        ):
+            return False
         if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self._is_of_numbers(node):
             return False  # there is no kernel for it, and Python computes it of the number
         if isinstance(node, ast.BinOp):
