@@ -1,4 +1,6 @@
-"""Programs beside eager PyTorch: `cases` has them all, and `check_case` compares what a compiled one returns.
+"""Programs beside eager PyTorch: `check_case` compares what a compiled program returns.
+
+`natural_cases` has the programs of ``natural/``, `tested_programs.tested_cases` those of other tests.
 
 A file in ``natural/`` has ``PROGRAMS``, a list of ``(program, samples, others)``: two functions without
 arguments that return instances, those that a program is compiled with and others that it has not seen.
@@ -31,8 +33,6 @@ import torch
 import dietcode
 
 HERE = Path(__file__).parent
-TESTS = HERE.parents[1]
-EXAMPLES = TESTS.parent / "examples" / "programs"
 TOLERANCE = 1e-4  # of the largest element
 # Which samples belong to which program, where a file does not say it.
 _SAMPLES = {"tensor_of_numbers": {"c": "sc", "c1": "s1", "c2": "s2", "c3": "sc"}}
@@ -214,11 +214,6 @@ def _is_close(found: float, wanted: float) -> bool:
 
 
 # ---- Where programs are ----
-
-
-def cases() -> list[Case]:
-    """Return all programs: those in natural style, the examples, and those of the tests of programs."""
-    return [*natural_cases()]
 
 
 def natural_cases() -> list[Case]:
