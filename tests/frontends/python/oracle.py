@@ -140,6 +140,7 @@ class _Comparison:
         assert _class(found) == _class(wanted), f"{path}: {found!r}, a {_class(found)}, and not {wanted!r}"
         if isinstance(wanted, torch.Tensor | np.ndarray):
             self._arrays(found, wanted, path)
+            self._identity(found, wanted, path)
         elif isinstance(wanted, bool | int | str | bytes | complex | types.NoneType | range | slice):
             assert found == wanted, f"{path}: {found!r}, and not {wanted!r}"
         elif isinstance(wanted, float | np.number):
@@ -148,13 +149,16 @@ class _Comparison:
             assert found.name == wanted.name, f"{path}: {found!r}, and not {wanted!r}"
         elif isinstance(wanted, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             assert found.__name__ == wanted.__name__, f"{path}: {found!r}, and not {wanted!r}"
-        elif id(wanted) in self._known:
-            assert self._known[id(wanted)] == id(found), f"{path}: an object of its own, and not a shared one"
-        else:
-            if not isinstance(wanted, tuple):
-                self._known[id(wanted)] = id(found)
-                self._kept += [found, wanted]
+        elif isinstance(wanted, tuple) or self._identity(found, wanted, path):
             self._containers(found, wanted, path)
+
+    def _identity(self, found: Any, wanted: Any, path: str) -> bool:
+        """Whether an object comes for the first time; later it has to be the one that was found then."""
+        is_new = id(wanted) not in self._known
+        self._kept += [found, wanted]
+        known = self._known.setdefault(id(wanted), id(found))
+        assert known == id(found), f"{path}: an object of its own, and not a shared one"
+        return is_new
 
     def _containers(self, found: Any, wanted: Any, path: str) -> None:
         if isinstance(wanted, list | tuple | deque):
@@ -190,6 +194,7 @@ class _Comparison:
             self.compare(getattr(found, name), getattr(wanted, name), f"{path}.{name}")
 
     def _arrays(self, found: Any, wanted: Any, path: str) -> None:
+        assert type(found) is type(wanted), f"{path}: a {type(found)}, and not a {type(wanted)}"
         own, right = (one.detach() if isinstance(one, torch.Tensor) else one for one in (found, wanted))
         assert own.dtype == right.dtype, f"{path}: {own.dtype}, and not {right.dtype}"
         assert tuple(own.shape) == tuple(right.shape), f"{path}: {own.shape}, and not {right.shape}"

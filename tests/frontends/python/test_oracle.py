@@ -80,6 +80,7 @@ ROW = torch.tensor([100.0, 0.5])
         (KeyError("a"), ValueError("a"), "result"),
         (None, ValueError("a"), "result"),
         ([[1], [1]], [SHARED, SHARED], r"result\[1\]: an object of its own"),
+        ([ROW, ROW.clone()], [ROW, ROW], r"result\[1\]: an object of its own"),
         (ROW + torch.tensor([0.0, 0.02]), ROW, "result"),
         (ROW.double(), ROW, "result: torch.float64"),
         (ROW[:1], ROW, "result: "),
