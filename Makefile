@@ -32,10 +32,10 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 # Installing compiles it; here it is compiled again where the source is newer.
-$(LAUNCHER): $(wildcard dietcode/runtime/launcher/* dietcode/runtime/loops/* dietcode/runtime/compiled_call/*) | $(STAMP)
+$(LAUNCHER): $(wildcard dietcode/runtime/launcher/* dietcode/runtime/loops/* dietcode/runtime/compiled_call/* dietcode/runtime/recorder/*) | $(STAMP)
 	$(BIN)/python -m dietcode.runtime.compile_launcher
 
-$(CLIENT_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard dietcode/runtime/launcher/* dietcode/runtime/loops/* dietcode/runtime/compiled_call/*)
+$(CLIENT_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard dietcode/runtime/launcher/* dietcode/runtime/loops/* dietcode/runtime/compiled_call/* dietcode/runtime/recorder/*)
 	mkdir -p $(dir $(CLIENT_VENV))
 	$(PYTHON) -m venv --clear $(CLIENT_VENV)
 	$(CLIENT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt .

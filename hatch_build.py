@@ -18,10 +18,16 @@ class LauncherHook(BuildHookInterface[Any]):
         The launcher uses nothing of Python's, and a Python that cannot load the call in C does without it.
         """
         sys.path.insert(0, self.root)
-        from dietcode.runtime.compile_launcher import compile_call, compile_launcher, compile_loops
+        from dietcode.runtime.compile_launcher import (
+            compile_call,
+            compile_launcher,
+            compile_loops,
+            compile_recorder,
+        )
 
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        made = [path for path in (compile_launcher(), compile_loops(), compile_call()) if path is not None]
+        compilers = compile_launcher, compile_loops, compile_call, compile_recorder
+        made = [path for compiler in compilers if (path := compiler()) is not None]
         build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]  # git ignores them
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

@@ -1,8 +1,8 @@
-"""Compile ``launcher/*.c``, ``loops/*.c`` and ``compiled_call/*.c``: a wheel's build does, and this module.
+"""Compile ``launcher/*.c``, ``loops/*.c``, ``compiled_call/*.c`` and ``recorder/*.c``: a wheel's build does.
 
-The launcher and the loops use nothing of Python's: one file serves every version. The compiled call uses the
-limited API of 3.11: one file serves that version and later ones. Where there is none, calls go the way in
-Python.
+The launcher and the loops use nothing of Python's: one file serves every version. The compiled call and the
+recorder use the limited API of 3.11: one file serves that version and later ones. Without a compiled call,
+calls go the way in Python.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ LOOP_SOURCES = SOURCES.with_name("loops")
 LOOPS = LOOP_SOURCES.with_suffix(".so")
 CALL_SOURCES = SOURCES.with_name("compiled_call")
 COMPILED_CALL = CALL_SOURCES.with_suffix(".abi3.so")
+RECORDER_SOURCES = SOURCES.with_name("recorder")
+RECORDER = RECORDER_SOURCES.with_suffix(".abi3.so")
+_SHARED_LOOPS = ("collect", "fibers", "heap", "machine", "program", "schedule")  # with the recorder
 _FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 _LINKED = ["-Wl,-z,nodelete", "-ldl"]  # its threads outlive whoever loaded it
 
@@ -37,12 +40,12 @@ def compile_launcher() -> Path:
     RuntimeError
         There is no C compiler or no tvm-ffi, or what the compiler says.
     """
-    return _compile(SOURCES, LAUNCHER, [_ffi_headers()], _LINKED)
+    return _compile(_files(SOURCES), LAUNCHER, [_ffi_headers()], _LINKED)
 
 
 def compile_loops() -> Path:
     """Compile the loops over structures, as `compile_launcher` does and with its errors."""
-    return _compile(LOOP_SOURCES, LOOPS, [_ffi_headers()], ["-lm"])
+    return _compile(_files(LOOP_SOURCES), LOOPS, [_ffi_headers()], ["-lm"])
 
 
 def compile_call() -> Path | None:
@@ -54,7 +57,23 @@ def compile_call() -> Path | None:
         As for `compile_launcher`.
     """
     headers = python_headers()
-    return None if headers is None else _compile(CALL_SOURCES, COMPILED_CALL, [_ffi_headers(), headers], [])
+    return (
+        None
+        if headers is None
+        else _compile(_files(CALL_SOURCES), COMPILED_CALL, [_ffi_headers(), headers], [])
+    )
+
+
+def compile_recorder() -> Path | None:
+    """Compile the recorder of programs, as `compile_call` does and with its errors."""
+    headers = python_headers()
+    return None if headers is None else _compile(recorder_files(), RECORDER, [_ffi_headers(), headers], [])
+
+
+def recorder_files() -> list[Path]:
+    """Return the recorder's sources, with those that it shares with the loops and the compiled call."""
+    shared = [LOOP_SOURCES / f"{name}.c" for name in _SHARED_LOOPS]
+    return [*_files(RECORDER_SOURCES), *shared, CALL_SOURCES / "tensors.c"]
 
 
 def python_headers() -> Path | None:
@@ -71,14 +90,18 @@ def _ffi_headers() -> Path:
     return Path(ffi.origin).parent / "include"
 
 
-def _compile(sources: Path, target: Path, headers: Sequence[Path], linked: Sequence[str]) -> Path:
+def _files(sources: Path) -> list[Path]:
+    return sorted(sources.glob("*.c"))
+
+
+def _compile(sources: Sequence[Path], target: Path, headers: Sequence[Path], linked: Sequence[str]) -> Path:
     found = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
     compiler = shlex.split(os.environ.get("CC", "")) or found[:1]
     if not compiler:
-        raise RuntimeError(f"no C compiler found for {sources}; install cc, gcc or clang, or set CC")
+        raise RuntimeError(f"no C compiler found for {target}; install cc, gcc or clang, or set CC")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        given = [f"-I{path}" for path in headers] + [str(path) for path in sorted(sources.glob("*.c"))]
+        given = [f"-I{path}" for path in headers] + [str(path) for path in sources]
         command = [*compiler, *_FLAGS, *given, "-o", str(made), *linked]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -94,7 +117,7 @@ if __name__ == "__main__":
     try:
         compile_launcher()
         compile_loops()
-        if compile_call() is None:
+        if compile_call() is None or compile_recorder() is None:
             sys.stderr.write("the call in C was left out: it needs Python 3.11 or later, and its headers\n")
     except RuntimeError as error:
         sys.exit(str(error))

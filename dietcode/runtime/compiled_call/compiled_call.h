@@ -57,6 +57,7 @@ PyObject *try_call(PyObject *compiled, PyObject *args, PyObject *named);
 
 /* All return 0, or -1 for what is declined, with or without an error of Python's. */
 int view_any(PyObject *tensor, Expected *expected, const Arrays *arrays, View *view);
+int view_values(PyObject *tensor, Expected *expected, View *view); /* of PyTorch's, which may need a gradient */
 int view_output(PyObject *out, Expected *expected, const Arrays *arrays, View *view);
 int new_array(PyObject *shape, const Expected *expected, PyObject *dtype, const Arrays *arrays, PyObject **out, View *view);
 int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *view);

@@ -5,7 +5,7 @@
 
 /* PyTorch, once the program has imported it; it is never unloaded. */
 static struct {
-  PyTypeObject *type;
+  PyTypeObject *type, *parameter;
   const DLPackExchangeAPI *api;
   PyCFunction is_neg, untyped_storage, storage_offset; /* methods without arguments; to look them up costs a third more */
   PyObject *increment_version, *tracing_state, *forward_ad; /* the last one is what that module has */
@@ -135,6 +135,9 @@ static int find_torch(void) {
     const DLPackExchangeAPI *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (api && api->header.version.major == DLPACK_MAJOR_VERSION && api->dltensor_from_py_object_no_sync) torch.api = api;
   }
+  PyObject *nn = torch.api && !torch.parameter ? PyObject_GetAttrString(module, "nn") : NULL;
+  if (nn) torch.parameter = (PyTypeObject *)PyObject_GetAttrString(nn, "Parameter");
+  Py_XDECREF(nn);
   PyObject *any = torch.api && !torch.is_neg ? PyObject_CallNoArgs(type) : NULL;
   if (any) {
     torch.untyped_storage = find_method(any, "untyped_storage");
@@ -147,7 +150,7 @@ static int find_torch(void) {
   PyObject *forward_ad = torch.api && !torch.forward_ad ? PyImport_GetModule(texts.forward_ad) : NULL;
   if (forward_ad) torch.forward_ad = Py_XNewRef(PyModule_GetDict(forward_ad));
   Py_XDECREF(forward_ad);
-  if (torch.is_neg && torch.increment_version && torch.tracing_state && torch.forward_ad) torch.type = (PyTypeObject *)Py_NewRef(type);
+  if (torch.parameter && torch.is_neg && torch.increment_version && torch.tracing_state && torch.forward_ad) torch.type = (PyTypeObject *)Py_NewRef(type);
   Py_XDECREF(module), Py_XDECREF(type), Py_XDECREF(inner), Py_XDECREF(capsule);
   return torch.type ? 0 : -1;
 }
@@ -200,15 +203,20 @@ static int ends_in_storage(PyObject *tensor, Expected *expected, const View *vie
 /* What only stands for a tensor, as in PyTorch's FakeTensorMode, has none. */
 static int has_memory(const View *view) { return view->tensor.data || num_bytes_of(&view->tensor) == 0; }
 
-static int view_torch(PyObject *tensor, Expected *expected, View *view) {
+int view_values(PyObject *tensor, Expected *expected, View *view) {
   DLTensor given;
-  if (!was(PyObject_GetAttr(tensor, texts.requires_grad), Py_False)) return -1;
+  if (find_torch() != 0 || (Py_TYPE(tensor) != torch.type && Py_TYPE(tensor) != torch.parameter)) return -1;
   if (!was(torch.is_neg(tensor, NULL), Py_False)) return -1;
   if (torch.api->dltensor_from_py_object_no_sync(tensor, &given) != 0) return -1;
   if (given.device.device_type != kDLCPU || !same_dtype(given.dtype, expected->dtype)) return -1;
   if (given.ndim != expected->ndim || set_shape(view, given.ndim, given.shape, given.strides) != 0) return -1;
   set_torch(view, &given);
   return has_memory(view) && ends_in_storage(tensor, expected, view) ? 0 : -1;
+}
+
+static int view_torch(PyObject *tensor, Expected *expected, View *view) {
+  if (find_torch() != 0 || Py_TYPE(tensor) != torch.type) return -1;
+  return was(PyObject_GetAttr(tensor, texts.requires_grad), Py_False) ? view_values(tensor, expected, view) : -1;
 }
 
 int lies_at(PyObject *tensor, const void *address) {
@@ -243,10 +251,10 @@ int view_any(PyObject *tensor, Expected *expected, const Arrays *arrays, View *v
   if (type == arrays->packed) return expected->packed_name ? view_packed(tensor, expected, arrays, view) : -1;
   if (expected->packed_name) return -1;
   if (type == arrays->array) return view_array(tensor, expected, 0, view);
-  return find_torch() == 0 && type == torch.type ? view_torch(tensor, expected, view) : -1;
+  return view_torch(tensor, expected, view);
 }
 
 int view_output(PyObject *out, Expected *expected, const Arrays *arrays, View *view) {
   if (Py_TYPE(out) == arrays->array) return view_array(out, expected, 1, view);
-  return find_torch() == 0 && Py_TYPE(out) == torch.type ? view_torch(out, expected, view) : -1;
+  return view_torch(out, expected, view);
 }

@@ -2,21 +2,10 @@
 #include "machine.h"
 
 #include <string.h>
-#include <tvm/ffi/extra/c_env_api.h>
 
 enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, ITEMS_A_STEP = 16, NUM_KINDS = 16 /* records follow */ };
-static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
 /* ---- Limits ---- */
-
-int check_patience(Workplace *w) {
-  int64_t time = now();
-  if (time < w->patient_until) return 0;
-  w->patient_until = time + PATIENCE_NSECS;
-  if (TVMFFIEnvCheckSignals() == 0) return 0;
-  w->ending = RAISED;
-  return -1;
-}
 
 static int spend(Workplace *w, int64_t steps) {
   w->num_steps += steps;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-enum { MAX_LEVELS = 1 << 20 };
+enum { MAX_LEVELS = 1 << 20, PATIENCE_NSECS = 20000000 /* between two looks at signals */ };
 
 /* linearize.c */
 typedef enum { GOOD, OUT_OF_RANGE, CYCLE, TOO_DEEP, NO_MEMORY } Problem;

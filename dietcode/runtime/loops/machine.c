@@ -1,4 +1,4 @@
-/* A machine made of its description, its workplaces, and a call.
+/* A machine made of its description, and its workplaces.
  *
  * The description is integers, in the order of Machine's fields:
  *   num_buffers, max_rows, entry
@@ -240,61 +240,15 @@ Workplace *make_workplace(const Machine *m) {
   return NULL;
 }
 
-/* ---- A call ---- */
-
 /* Constant tensors stay: they are the first handles, and the first rows of their tables. */
-static int reset(Workplace *w, int64_t num_instances) {
+void reset_tables(Workplace *w) {
   const Machine *m = w->machine;
   w->ending = DONE;
-  w->num_steps = w->detail = w->num_traced = w->num_nodes = w->num_operands = w->num_words = 0;
+  w->detail = w->num_traced = w->num_nodes = w->num_operands = 0;
   w->num_handles = m->num_tensors;
-  w->round = 0;
   for (int64_t i = 0; i < m->num_types; i++) w->tables[i].num_rows = w->tables[i].num_kept = 0;
   for (int64_t i = 0; i < m->num_tensors; i++) w->tables[m->tensors[i].type].num_rows++;
   memset(w->deepest, 0, sizeof w->deepest);
   memset(w->block_counts, 0, m->num_blocks * sizeof *w->block_counts);
-  reset_arena(w);
-  reset_fibers(w);
-  w->num_instances = num_instances;
-  w->patient_until = now() + 20000000;
-  w->failures = reserve(w, &w->failures_room, (num_instances + 1) * (int64_t)sizeof *w->failures);
-  int64_t num_roots = num_instances * m->functions[m->entry].num_parameters;
-  w->results = reserve(w, &w->results_room, (num_instances + num_roots + 1) * (int64_t)sizeof *w->results);
-  if (!w->failures || !w->results) return -1;
-  memset(w->failures, 0, num_instances * sizeof *w->failures);
-  for (int64_t i = 0; i < num_instances; i++) w->results[i] = (Value){.kind = V_NOTHING};
-  return 0;
-}
-
-static int run_all(Workplace *w, const Input *input) {
-  const Machine *m = w->machine;
-  const Function *entry = &m->functions[m->entry];
-  if (reset(w, input->num_instances) != 0) return -1;
-  Value *roots = w->results + input->num_instances;
-  if (begin_texts(w, input->texts) != 0) return -1;
-  if (read_instances(w, input, roots) != 0) return -1;
-  for (int64_t i = 0; i < input->num_instances; i++) {
-    Task *task = new_task(w, (int32_t)i, entry, roots + i * entry->num_parameters, NULL);
-    if (!task) return -1;
-    task->is_root = 1;
-  }
-  while (w->ready.first || w->first_task || w->num_nodes) {
-    if (run_fibers(w) != 0 || flush(w) != 0 || collect_rows(w) != 0) return -1;
-    w->ready = w->waiting;
-    w->waiting = (Queue){NULL, NULL};
-  }
-  for (int64_t i = 0; i < input->num_instances; i++) {
-    Failure failure = {.kind = F_DEADLOCK, .pc = -1};
-    if (w->results[i].kind == V_NOTHING) fail_instance(w, (int32_t)i, &failure);
-  }
-  return write_results(w);
-}
-
-int run_machine(Workplace *w, const Input *input, int64_t max_bytes, int64_t max_steps, int is_traced) {
-  w->max_bytes = max_bytes;
-  w->max_steps = max_steps;
-  w->is_traced = is_traced;
-  int status = run_all(w, input);
-  if (status == 0 || w->ending != RAISED) return 0;
-  return w->detail ? (int)w->detail : -2;
+  w->patient_until = now() + PATIENCE_NSECS;
 }

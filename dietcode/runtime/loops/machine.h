@@ -226,7 +226,8 @@ typedef struct {
 } Queue;
 
 /* What one call at a time works in. Its memory is kept for the next call. */
-typedef struct {
+typedef struct Workplace Workplace;
+struct Workplace {
   const Machine *machine;
   void *owner; /* the machine's handle */
   int64_t max_bytes, num_bytes, max_steps, num_steps, patient_until;
@@ -258,7 +259,8 @@ typedef struct {
   Room *type_rows;
   int64_t num_words, num_traced;
   int is_traced;
-} Workplace;
+  int (*compute)(Workplace *w, int64_t depth, int64_t block, int64_t count); /* in the program's place, or NULL */
+};
 
 /* heap.c */
 void *reserve(Workplace *w, Room *room, int64_t bytes); /* keeps what is in it; NULL where limits end the call */
@@ -308,16 +310,25 @@ FailureKind join_items(Workplace *w, const Value *list, int32_t *wrong, Value *o
 
 /* interpret.c */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */
-int check_patience(Workplace *w);
 
 /* schedule.c */
 int32_t new_row(Workplace *w, int32_t type, const void *data); /* a handle, or -1 where the call ends */
 int32_t note(Workplace *w, const Node *node, const int32_t *operands);
 int flush(Workplace *w);
+int check_patience(Workplace *w); /* -1 where a signal's handler raised */
 static inline int is_computed(const Workplace *w, int64_t handle) { return w->states[handle] >= 0; }
 
 /* collect.c */
-int collect_rows(Workplace *w); /* where tables are full of what nothing reads any more */
+typedef struct {
+  Workplace *w;
+  uint8_t *is_kept; /* of each handle */
+  int64_t num_kept, num_waiting;
+} Collector;
+int keep_row(Collector *c, int64_t handle, int32_t type);
+int collect_rows(Workplace *w, int (*visit)(Collector *)); /* where tables are full of rows that no root keeps */
+
+/* roots.c */
+int visit_roots(Collector *c); /* those of a call's instances */
 
 /* instances.c */
 typedef struct {
@@ -335,6 +346,9 @@ Machine *make_machine(const int64_t *description, int64_t length, Program *progr
 void free_machine(void *machine);
 Workplace *make_workplace(const Machine *machine);
 void free_workplace(Workplace *w);
+void reset_tables(Workplace *w); /* before a call */
+
+/* calls.c */
 int run_machine(Workplace *w, const Input *input, int64_t max_bytes, int64_t max_steps, int is_traced);
 
 #endif

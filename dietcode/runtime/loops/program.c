@@ -17,7 +17,6 @@
 #include <tvm/ffi/extra/c_env_api.h>
 
 enum { NUM_COEFFICIENTS = 3, MAX_NDIM = 8, MAX_CALL = 64 /* tensors and values of one */ };
-static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
 /* What a tensor is: a whole buffer; the rows of a range; or the rows of the range before it, and for the first range
  * another buffer. */

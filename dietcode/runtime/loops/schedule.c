@@ -2,6 +2,7 @@
 #include "machine.h"
 
 #include <string.h>
+#include <tvm/ffi/extra/c_env_api.h>
 
 enum { PHASE_BITS = 24, MAX_DEPTH = (1 << PHASE_BITS) - 2 };
 
@@ -106,6 +107,15 @@ int32_t note(Workplace *w, const Node *node, const int32_t *operands) {
 
 /* ---- A run of a block ---- */
 
+int check_patience(Workplace *w) {
+  int64_t time = now();
+  if (time < w->patient_until) return 0;
+  w->patient_until = time + PATIENCE_NSECS;
+  if (TVMFFIEnvCheckSignals() == 0) return 0;
+  w->ending = RAISED;
+  return -1;
+}
+
 /* Numbers in the place of positions. One that is no row of what they are rows of ends its instance, and 0 stands for it. */
 static void read_ids(Workplace *w, const Operand *operand, const Node *nodes, const int32_t *order, int64_t count, int32_t *ids) {
   const int32_t *numbers = (const int32_t *)w->tables[operand->type].data;
@@ -167,7 +177,8 @@ static int run_block(Workplace *w, const Node *nodes, const int32_t *order, int6
   if (prepare_run(w, block, nodes, order, count) != 0) return -1;
   find_tables(w, block, count);
   int64_t range[3] = {number, 0, count}, begin = w->is_traced ? now() : 0;
-  int status = run_program(w->machine->program, w->addresses, range, 1, 0, 0);
+  int status = w->compute ? w->compute(w, nodes[*order].depth, number, count)
+                          : run_program(w->machine->program, w->addresses, range, 1, 0, 0);
   if (status != 0) {
     w->ending = RAISED;
     w->detail = status;

@@ -1,0 +1,1 @@
+"""Programs in Python: regions of tensor code found while samples run, and blocks made of them."""

@@ -1,0 +1,414 @@
+"""Variants of regions as graphs of one instance, each once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ModelError
+from dietcode.frontends.python.discovery import Example, Found
+from dietcode.graph.graph import Graph
+from dietcode.graph.program_model import MAX_OPERANDS
+from dietcode.models.exporting import export
+from dietcode.models.importing.exported import import_exported
+from dietcode.models.nested import renamed
+from dietcode.programs.exporting import Type, WeightNames, signature_of
+from dietcode.runtime.recorded.describing import Names, describe, tensors_of
+
+_MOST_VARIANTS = 8  # of a region
+_NUMBERS = (int, float)
+
+
+@dataclass
+class Block:
+    """A block of one instance.
+
+    Attributes
+    ----------
+    graph : Graph
+        Its inputs are ``a0``, ``a1``, … as the operands.
+    operands, results : tuple of Type
+    module : torch.nn.Module
+        Computes it by PyTorch.
+    where : str
+    """
+
+    graph: Graph
+    operands: tuple[Type, ...]
+    results: tuple[Type, ...]
+    module: Any
+    where: str
+
+
+@dataclass
+class Variant:
+    """What a region is for some arguments.
+
+    Attributes
+    ----------
+    specs : list of Spec
+    result : Spec
+    block : int or None
+        None where nothing depends on the arguments.
+    constants : list of str
+        Names of the results then.
+    weights : dict of str to (int, str)
+        Of each weight that a root has: which root, -1 for the region's own file, and the way to it.
+    limits : list of int or None
+        Of each operand that is a whole number, below what it has to be.
+    """
+
+    specs: list[Any]
+    result: Any
+    block: int | None
+    constants: list[str]
+    weights: dict[str, tuple[int, str]]
+    limits: list[int | None] = field(default_factory=list)
+
+
+class Blocks:
+    """Blocks of the regions of a program.
+
+    Attributes
+    ----------
+    blocks : list of Block
+    variants : dict of int to list of Variant
+        By the position of the region.
+    weights : WeightNames
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.variants: dict[int, list[Variant]] = {}
+        self.weights = WeightNames()
+        self._known: dict[str, int] = {}
+        self._names = Names()
+
+    def add(self, number: int, found: Found) -> str | None:
+        """Add what a region is in samples; return why it is none, or None."""
+        reason: str | None = None
+        own: list[Variant] = []
+        examples = sorted(found.examples.values(), key=lambda one: -sum(one.numbers.values()))
+        for example in examples[:_MOST_VARIANTS]:
+            try:
+                own += self._variants(found, example)
+            except ModelError as error:
+                reason = str(error)
+                found.reasons[reason] += sum(example.numbers.values())
+        self.variants[number] = own[:_MOST_VARIANTS]
+        return None if own else (reason or "no sample came there")
+
+    def _variants(self, found: Found, example: Example) -> list[Variant]:
+        numbers = _numbers_of(example)
+        single = {k for at, k in enumerate(numbers) if len({one[at] for one in example.numbers}) == 1}
+        error: ModelError | None = None
+        for fixed in _distinct([set(), single, set(numbers)]):
+            combinations: Counter[tuple[Any, ...]] = Counter()
+            for given, count in example.numbers.items():
+                combinations[tuple(one for k, one in zip(numbers, given, strict=True) if k in fixed)] += count
+            try:
+                return [
+                    self._variant(found, example, fixed, numbers, values)
+                    for values, _ in combinations.most_common(_MOST_VARIANTS)
+                ]
+            except ModelError as one:
+                error = error or one
+        raise error or ModelError("no numbers")
+
+    def _variant(
+        self, found: Found, example: Example, fixed: set[int], numbers: Sequence[int], values: Sequence[Any]
+    ) -> Variant:
+        import torch
+
+        of_fixed = dict(zip((k for k in numbers if k in fixed), values, strict=True))
+        leaves = [of_fixed.get(k, one) for k, one in enumerate(example.described.leaves)]
+        args = list(rebuilt(example.described.specs, iter(leaves), iter(example.described.roots)))
+        described = describe(args, lambda k: False, self._names)
+        specs = _with_fixed(described.specs, leaves, fixed)
+        operands = [k for k in range(len(leaves)) if k not in fixed]
+        if len(operands) > MAX_OPERANDS:
+            raise ModelError(f"{len(operands)} operands; a block takes {MAX_OPERANDS}")
+        module = _Region.of(found.function, example.described, leaves, operands, self._roots(found, example))
+        result = _without_leaves(example.result, {k: at for at, k in enumerate(operands)})
+        if not operands:
+            with torch.no_grad():
+                made = module()
+            names = [
+                self.weights.name_of(np.array(one.numpy(), np.float32), f"{found.unit.qualname}.constant")
+                for one in made
+            ]
+            return Variant(specs, result, None, names, {})
+        types = tuple(_type_of(leaves[k]) for k in operands)
+        graph, weights = self._exported(module, types, found, example)
+        results = tuple(("float32", tuple(shape)) for _, shape in _results(result))
+        key = signature_of(graph, types)
+        if key not in self._known:
+            self._known[key] = len(self.blocks)
+            self.blocks.append(Block(graph, types, results, module, found.where))
+        return Variant(specs, result, self._known[key], [], weights, _limits(graph, types))
+
+    def _roots(self, found: Found, example: Example) -> list[tuple[int, str, Any]]:
+        """Return the tensors that a region's roots have: which root, the way to it, and the tensor."""
+        of_roots = [
+            (at, path, one) for at, root in enumerate(example.described.roots) for path, one in tensors_of(root)
+        ]
+        return of_roots + [(-1, path, one) for path, one in tensors_of(found.function)]
+
+    def _exported(
+        self, module: Any, types: Sequence[Type], found: Found, example: Example
+    ) -> tuple[Graph, dict[str, tuple[int, str]]]:
+        import torch
+
+        examples = [
+            torch.zeros((), dtype=torch.int64) if dtype == "int32" else torch.zeros(shape)
+            for dtype, shape in types
+        ]
+        with numbers_as_tensors():
+            program = export(module, tuple(examples))
+        with torch.no_grad():
+            graph, arrays = import_exported(program, "block", {})
+        ways = {_memory(one): (root, path) for root, path, one in self._roots(found, example)}
+        names = {one: f"v/{one}" for one in graph.types}
+        names |= dict(zip(graph.inputs, (f"a{at}" for at in range(len(examples))), strict=True))
+        weights: dict[str, tuple[int, str]] = {}
+        for name, array in arrays.items():
+            way = ways.get((array.__array_interface__["data"][0], array.shape))
+            wanted = _as_name(f"{_label(found, example, way[0])}.{way[1]}" if way else "constant")
+            names[name] = self.weights.name_of(array, wanted)
+            if way is not None and name in graph.weights:
+                weights[names[name]] = way
+        made = renamed(graph, names)
+        leaves = "*" if len(made.outputs) == 1 else {"tuple": ["*"] * len(made.outputs)}
+        made.signature = {"positional": list(made.inputs), "keyword": {}, "output": leaves}
+        made.nodes = [
+            replace(node, source=found.where) if not node.source or node.source.startswith("blocks.py") else node
+            for node in made.nodes
+        ]
+        return made, weights
+
+
+def _distinct(sets: Sequence[set[int]]) -> list[set[int]]:
+    return [one for at, one in enumerate(sets) if one not in sets[:at]]
+
+
+def _numbers_of(example: Example) -> list[int]:
+    return [k for k, one in enumerate(example.described.leaves) if isinstance(one, _NUMBERS)]
+
+
+def _memory(tensor: Any) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def _type_of(leaf: Any) -> Type:
+    if isinstance(leaf, int):
+        return "int32", ()
+    if isinstance(leaf, float):
+        return "float32", ()
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    if dtype in ("int64", "int32") and not leaf.shape:
+        return "int32", ()
+    if dtype in ("int64", "int32"):
+        raise ModelError("whole numbers with axes; allowed: float32, bool, and numbers")
+    return "float32", tuple(leaf.shape)
+
+
+def _label(found: Found, example: Example, root: int) -> str:
+    if root < 0:
+        return found.unit.qualname
+    own = example.described.roots[root]
+    return str(getattr(own, "__name__", type(own).__name__))
+
+
+def _as_name(text: str) -> str:
+    plain = "".join(one if one.isalnum() or one in "._" else "_" for one in text)
+    return plain.strip("._")[:80] or "constant"
+
+
+def rebuilt(specs: Sequence[Any], leaves: Iterator[Any], roots: Iterator[Any]) -> Iterator[Any]:
+    """Yield arguments as specs say them, of their leaves and roots."""
+    import torch
+
+    for word, *rest in specs:
+        if word in ("tensor", "int", "float"):
+            yield next(leaves)
+        elif word in ("root", "dtype"):
+            yield next(roots)
+        elif word == "equal":
+            kind, text = rest
+            known = {"None": None, "NoneType": None, "True": True, "False": False}
+            yield (
+                known[text]
+                if kind in ("bool", "NoneType")
+                else float.fromhex(text) if kind == "float" else int(text) if kind == "int" else text
+            )
+        elif word == "record":
+            cls = next(roots)
+            yield cls(*rebuilt(rest[1], leaves, roots))
+        else:
+            inner = rebuilt(rest[0], leaves, roots)
+            yield slice(*inner) if word == "slice" else tuple(inner) if word == "tuple" else list(inner)
+    del torch
+
+
+def _with_fixed(specs: Sequence[Any], leaves: Sequence[Any], fixed: set[int]) -> list[Any]:
+    """Return specs in which some numbers stand for themselves."""
+    at = iter(range(len(leaves)))
+
+    def changed(spec: Any) -> Any:
+        word = spec[0]
+        if word in ("tensor", "int", "float"):
+            number = next(at)
+            if number not in fixed:
+                return spec
+            value = leaves[number]
+            return ["equal", "float", value.hex()] if isinstance(value, float) else ["equal", "int", str(value)]
+        if word in ("tuple", "list", "slice"):
+            return [word, [changed(one) for one in spec[1]]]
+        return ["record", spec[1], [changed(one) for one in spec[2]]] if word == "record" else spec
+
+    return [changed(one) for one in specs]
+
+
+def _without_leaves(result: Any, places: dict[int, int]) -> Any:
+    """Return a result's tree in which leaves are named by their places among operands."""
+    word = result[0]
+    if word == "leaf":
+        return ["leaf", places[result[1]]]
+    if word in ("tuple", "list"):
+        return [word, [_without_leaves(one, places) for one in result[1]]]
+    if word == "record":
+        return [word, result[1], [_without_leaves(one, places) for one in result[2]]]
+    return result
+
+
+def _results(result: Any) -> Iterator[tuple[str, list[int]]]:
+    if result[0] == "result":
+        yield result[1], result[2]
+    elif result[0] in ("tuple", "list", "record"):
+        for one in result[-1]:
+            yield from _results(one)
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _flat(one)
+
+
+def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
+    """Return below what whole numbers have to be, to be positions of what they are used for."""
+    found: list[int | None] = [None] * len(types)
+    aliases = {f"a{at}": at for at, (dtype, _) in enumerate(types) if dtype == "int32"}
+    for node in graph.nodes:
+        tensors = [one for one in node.operands if isinstance(one, str)]
+        if node.operator in ("reshape", "cast", "expand_dims", "squeeze", "unsqueeze", "to", "broadcast") and tensors:
+            if tensors[0] in aliases:
+                aliases |= dict.fromkeys(node.results, aliases[tensors[0]])
+        elif node.operator in ("take", "gather", "embedding") and len(tensors) > 1 and tensors[1] in aliases:
+            at, axis = aliases[tensors[1]], int(node.attributes.get("axis", 0))
+            extent = graph.types[tensors[0]].shape[axis].constant
+            found[at] = min(extent, found[at] or extent)
+    return found
+
+
+class _Region:
+    """Makes a module of a region."""
+
+    @staticmethod
+    def of(
+        function: Any, described: Any, leaves: Sequence[Any], operands: Sequence[int], roots: Sequence[Any]
+    ) -> Any:
+        """Return a module whose ``forward`` takes the operands and returns the results.
+
+        Its parameters and buffers are those of the roots.
+        """
+        import torch
+
+        class Run(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                kept: set[int] = set()
+                for at, root in enumerate(described.roots):
+                    owner = getattr(root, "__self__", root)
+                    if isinstance(owner, torch.nn.Module) and id(owner) not in kept:
+                        kept.add(id(owner))
+                        self.add_module(f"part{at}", owner)
+                known = {id(one) for one in (*self.parameters(), *self.buffers())}
+                for at, (_, _, tensor) in enumerate(roots):
+                    if id(tensor) in known:
+                        continue
+                    known.add(id(tensor))
+                    if isinstance(tensor, torch.nn.Parameter):
+                        self.register_parameter(f"own{at}", tensor)
+                    else:
+                        self.register_buffer(f"own{at}", tensor)
+                self.training = False
+
+            def forward(self, *given: Any) -> Any:
+                own = list(leaves)
+                for k, value in zip(operands, given, strict=True):
+                    own[k] = _as_leaf(value, leaves[k])
+                args = rebuilt(described.specs, iter(own), iter(described.roots))
+                found = function(*args)
+                made = [one for one in _flat(found) if all(one is not leaf for leaf in own)]
+                return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
+
+        return Run()
+
+
+def _as_leaf(value: Any, leaf: Any) -> Any:
+    import torch
+
+    if isinstance(leaf, torch.Tensor):
+        if leaf.dtype == torch.bool:
+            return value != 0
+        if leaf.dtype in (torch.int64, torch.int32):
+            return value.to(leaf.dtype)
+    return value
+
+
+@contextmanager
+def numbers_as_tensors() -> Iterator[None]:
+    """Let ``torch.tensor`` of numbers that are operands be these."""
+    import torch
+
+    before = torch.tensor, torch.as_tensor
+
+    def made(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        if not any(True for _ in _flat(data)):
+            return before[0](data, dtype=dtype)
+        found = _stacked(data, before[0])
+        return found if dtype is None else found.to(dtype)
+
+    torch.tensor = torch.as_tensor = made
+    try:
+        yield
+    finally:
+        torch.tensor, torch.as_tensor = before
+
+
+def _stacked(data: Any, tensor: Any) -> Any:
+    import torch
+
+    if isinstance(data, torch.Tensor):
+        return data
+    if isinstance(data, tuple | list):
+        parts = [_stacked(one, tensor) for one in data]
+        whole = all(not one.is_floating_point() for one in parts)
+        return torch.stack([one if whole else one.float() for one in parts])
+    return tensor(data)
+
+
+def key_of(specs: Sequence[Any]) -> str:
+    """Return what tells variants of a region apart."""
+    return json.dumps(list(specs))

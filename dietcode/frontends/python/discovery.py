@@ -1,0 +1,183 @@
+"""Variants of regions: what samples give to each, and what it returns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.frontends.python.observing import Observation, same_random_numbers
+from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe
+from dietcode.runtime.recorded.regions import Region, region_function, rewritten
+from dietcode.runtime.recorded.units import Replacement, Unit
+
+_MOST_NUMBERS = 32
+
+
+class RefusedRegionError(Exception):
+    """A region that would not give what its function gives; says why."""
+
+
+@dataclass
+class Example:
+    """What a region is given in some samples.
+
+    Attributes
+    ----------
+    described : Described
+        All whole numbers and floats are leaves.
+    args : tuple
+        As they were given.
+    numbers : Counter of tuple
+        What numbers were given, and how often.
+    result : Spec
+        What came out: a tree of ``["result", dtype, shape]``, ``["leaf", k]``, ``["constant", value]``, and of these
+        ``["tuple" or "list", …]`` and ``["record", class, …]``.
+    """
+
+    described: Described
+    args: tuple[Any, ...]
+    numbers: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    result: Any = None
+
+
+@dataclass
+class Found:
+    """A region, and what samples show of it.
+
+    Attributes
+    ----------
+    unit : Unit
+    region : Region
+    function : callable
+        Of its leaves.
+    examples : dict of str to Example
+    reasons : Counter of str
+        Why it would not be a block, for arguments that it is not for.
+    """
+
+    unit: Unit
+    region: Region
+    function: Callable[..., Any]
+    examples: dict[str, Example] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self.unit.file.rpartition('/')[2]}:{self.region.first_line(self.unit)}"
+
+
+class Discovery:
+    """Runs samples with regions that only look at what they are given.
+
+    Parameters
+    ----------
+    observation : Observation
+    regions : dict of Unit to (list of Region, list of int)
+        With the calls of `dietcode.concurrent`.
+    may_change : bool
+        Whether tensors are changed in place somewhere: then nothing that shares memory is a region's result.
+    """
+
+    def __init__(
+        self, observation: Observation, regions: dict[Unit, tuple[list[Region], list[int]]], may_change: bool
+    ) -> None:
+        self._may_change = may_change
+        self._within = 0
+        self._names = Names()
+        self.found: list[Found] = []
+        self.refused: list[tuple[Found, str]] = []
+        changed = []
+        for unit, (own, concurrent) in regions.items():
+            calls: list[Any] = []
+            for region in own:
+                function = region_function(
+                    unit, region, observation.flags[unit.file], observation.globals[unit.file]
+                )
+                self.found.append(Found(unit, region, function))
+                calls.append(self._caller(self.found[-1]))
+            tree = rewritten(unit, own, {at: at for at in range(len(own))}, concurrent, len(own))
+            changed.append((unit, tree, [*calls, _in_order]))
+        self._replacement = Replacement(changed, observation.flags)
+
+    def run(self, run: Callable[[], Any]) -> list[Found]:
+        """Run samples, and return the regions that may be blocks."""
+        self._replacement.install()
+        try:
+            with same_random_numbers():
+                run()
+        finally:
+            self._replacement.uninstall()
+        return self.found
+
+    def _caller(self, found: Found) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if self._within:
+                return found.function(*args)
+            return self._call(found, args)
+
+        return call
+
+    def _call(self, found: Found, args: tuple[Any, ...]) -> Any:
+        self._within += 1
+        try:
+            result = found.function(*args)
+        finally:
+            self._within -= 1
+        try:
+            described = describe(args, lambda leaf: False, self._names)
+            key = json.dumps(described.specs)
+            example = found.examples.get(key)
+            if example is None:
+                example = found.examples[key] = Example(described, args)
+                example.result = self._result(result, described)
+            numbers = tuple(one for one in described.leaves if isinstance(one, int | float))
+            if len(example.numbers) < _MOST_NUMBERS or numbers in example.numbers:
+                example.numbers[numbers] += 1
+        except UndescribedError as error:
+            found.reasons[str(error)] += 1
+        except RefusedRegionError as error:
+            self.refused.append((found, str(error)))
+        return result
+
+    def _result(self, value: Any, described: Described) -> Any:
+        import torch
+
+        given = {id(one): at for at, one in enumerate(described.leaves) if isinstance(one, torch.Tensor)}
+        memory = {_storage(one) for one in described.leaves if isinstance(one, torch.Tensor)}
+
+        def spec(one: Any) -> Any:
+            if isinstance(one, torch.Tensor):
+                if id(one) in given:
+                    return ["leaf", given[id(one)]]
+                dtype = str(one.dtype).removeprefix("torch.")
+                if dtype not in ("float32", "bool", "int64"):
+                    raise RefusedRegionError(f"a result {dtype}")
+                if self._may_change and _storage(one) in memory:
+                    raise RefusedRegionError("a result that shares memory with another tensor, and tensors are changed in place")  # fmt: skip
+                if self._may_change:
+                    memory.add(_storage(one))
+                return ["result", dtype, list(one.shape)]
+            if isinstance(one, tuple) and hasattr(one, "_fields"):
+                return ["record", [type(one)], [spec(item) for item in one]]
+            if isinstance(one, tuple) and type(one) is not tuple:  # as torch.max gives them
+                raise RefusedRegionError(f"a result {type(one).__name__}")
+            if type(one) in (tuple, list):
+                return [type(one).__name__, [spec(item) for item in one]]
+            has_numbers = any(isinstance(leaf, int | float) for leaf in described.leaves)
+            if one is None or (type(one) in (bool, int, float, str) and not has_numbers):
+                return ["constant", one]
+            raise RefusedRegionError(f"a result {type(one).__name__}")
+
+        return spec(value)
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _in_order(*pairs: Any) -> tuple[Any, ...]:
+    return tuple(function(*args) for function, args in pairs)

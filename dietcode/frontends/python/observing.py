@@ -1,0 +1,288 @@
+"""What expressions of a program's functions give while samples run."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import random
+import sys
+import sysconfig
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import BuiltinMethodType, CodeType, FrameType, MethodType, MethodWrapperType, ModuleType
+from typing import Any
+
+from dietcode.runtime.recorded.units import Replacement, Unit, placeholder, preorder, unit_of
+
+_MOST_KINDS, _MOST_ITEMS, _MOST_DEPTH, _MOST_OBJECTS = 64, 64, 6, 9
+_SCALARS = (int, float, bool, type(None))
+
+
+@dataclass
+class Fact:
+    """What an expression gave.
+
+    Attributes
+    ----------
+    kinds : set
+        As `kind_of` returns them.
+    objects : dict
+        Modules, functions and objects of classes, by what tells them apart.
+    is_wild : bool
+        Whether it gave more kinds or objects than are looked at.
+    """
+
+    kinds: set[Any] = field(default_factory=set)
+    objects: dict[Any, Any] = field(default_factory=dict)
+    is_wild: bool = False
+
+
+def kind_of(value: Any, depth: int = 0) -> Any:
+    """Return what a value is: a tuple that begins with a word.
+
+    ``("tensor", dtype, shape)``, ``("scalar", type)``, ``("text", itself)``, ``("object",)`` of modules, functions and what else is
+    compared by identity, ``("tuple" or "list", items)``, ``("record", class, items)`` of a named tuple,
+    ``("slice", parts)``, or ``("other", type)``.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+            return ("other", type(value))
+        return ("tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape))
+    if isinstance(value, str):
+        return ("text", value) if type(value) is str and len(value) <= _MOST_ITEMS else ("other", type(value))
+    if type(value) in _SCALARS:
+        return ("scalar", type(value))
+    if isinstance(value, torch.nn.Module | torch.dtype | torch.device | ModuleType) or callable(value):
+        return ("object",)
+    if type(value) is slice:
+        return ("slice", tuple(kind_of(one) for one in (value.start, value.stop, value.step)))
+    if isinstance(value, tuple | list) and depth < _MOST_DEPTH and len(value) <= _MOST_ITEMS:
+        items = tuple(kind_of(one, depth + 1) for one in value)
+        if type(value) in (tuple, list):
+            return (type(value).__name__, items)
+        if isinstance(value, tuple):
+            return ("record", type(value), items)
+    return ("other", type(value))
+
+
+def identity_of(value: Any) -> tuple[Any, Any]:
+    """Return what tells an object from others, and what it is known by: methods are made anew each time.
+
+    A method of a tensor is known by its name.
+    """
+    import torch
+
+    if isinstance(value, BuiltinMethodType | MethodWrapperType) and isinstance(value.__self__, torch.Tensor):
+        return ("method", value.__name__), ("method", value.__name__)
+    if isinstance(value, MethodType):
+        return (id(value.__func__), id(value.__self__)), value
+    return id(value), value
+
+
+class Facts:
+    """What is known of the expressions of units.
+
+    Attributes
+    ----------
+    of : dict of (int, int) to Fact
+        By unit and the position of the node.
+    changed : set of int
+        Addresses of storages that are changed in place: by an assignment to items, ``+=`` or a method whose
+        name ends with ``_``.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, int], Fact] = defaultdict(Fact)
+        self.changed: set[int] = set()
+
+    def see(self, unit: int, number: int, value: Any) -> Any:
+        """Note what an expression gave, and return it."""
+        fact = self.of[unit, number]
+        if fact.is_wild:
+            return value
+        kind = kind_of(value)
+        fact.kinds.add(kind)
+        if kind[0] == "object" or (kind[0] == "other" and hasattr(value, "__dict__")):
+            key, known = identity_of(value)
+            if len(fact.objects) < _MOST_OBJECTS:
+                fact.objects[key] = known
+        fact.is_wild = len(fact.kinds) > _MOST_KINDS
+        return value
+
+    def see_changed(self, value: Any, *passed: Any) -> Any:
+        """Note that what is before an assignment in place is changed; return it, or what is passed."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            self.changed.add(value.untyped_storage().data_ptr())
+        return passed[0] if passed else value
+
+
+class _Observing(ast.NodeTransformer):
+    """Makes the tree of a unit whose expressions are seen."""
+
+    def __init__(self, numbers: dict[int, int]) -> None:
+        self._numbers = numbers
+
+    def visit(self, node: ast.AST) -> Any:
+        number = self._numbers.get(id(node), -1)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # defaults and annotations stay
+            node.body = [self.visit(one) for one in node.body]
+            return node
+        if isinstance(node, ast.AnnAssign):
+            node.value = node.value and self.visit(node.value)
+            node.target = self.visit(node.target)
+            return node
+        if isinstance(node, ast.match_case):
+            node.guard = node.guard and self.visit(node.guard)
+            node.body = [self.visit(one) for one in node.body]
+            return node
+        if isinstance(node, ast.JoinedStr | ast.Constant | ast.pattern):
+            return node
+        is_changing = is_in_place(node)
+        found: Any = self.generic_visit(node)
+        if is_changing:
+            self._see_changed(found)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+            return found
+        is_read = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if not isinstance(node, ast.expr) or not is_read or isinstance(node, ast.Starred | ast.Slice):
+            return found
+        return ast.copy_location(ast.Call(placeholder(0), [ast.Constant(number), found], []), node)
+
+    def _see_changed(self, node: Any) -> None:
+        if isinstance(node, ast.AugAssign):
+            before: ast.expr = ast.Name(node.target.id, ast.Load())
+            node.value = ast.copy_location(ast.Call(placeholder(1), [before, node.value], []), node.value)
+        elif isinstance(node, ast.Subscript):
+            node.value = ast.copy_location(ast.Call(placeholder(1), [node.value], []), node.value)
+        else:  # a method; its expression was wrapped
+            method = node.func.args[1]
+            method.value = ast.copy_location(ast.Call(placeholder(1), [method.value], []), method.value)
+
+
+def is_in_place(node: ast.AST) -> bool:
+    """Whether a node changes a tensor in place, if it has one: ``x += 1``, ``x[i] = 1``, ``x.add_(1)``."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.target, ast.Name)
+    if isinstance(node, ast.Subscript):
+        return not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr.endswith("_") and not node.func.attr.endswith("__")
+    return False
+
+
+def observed_tree(unit: Unit) -> Any:
+    """Return the tree of a unit whose expressions call a function with their position and their value."""
+    tree = copy.deepcopy(unit.node)
+    numbers = {id(node): number for number, node in enumerate(preorder(tree))}
+    return _Observing(numbers).visit(tree)
+
+
+def is_of_user(code: CodeType) -> bool:
+    """Whether code is of the program, rather than of Python, PyTorch, NumPy or DietCode."""
+    name = code.co_filename
+    return not name.startswith(_OTHERS) and not name.startswith("<")
+
+
+def _others() -> tuple[str, ...]:
+    import dietcode
+
+    paths = sysconfig.get_paths()
+    sites = {paths["purelib"], paths["platlib"]}
+    packages = ("torch", "numpy", "greenlet", "_pytest", "pluggy", "xdist", "execnet", "tvm", "tvm_ffi")
+    found = [str(Path(site) / one) + "/" for site in sites for one in packages]
+    found.append(str(Path(dietcode.__file__).parent) + "/")
+    standard = paths["stdlib"]
+    found += [f"{one}" for one in (str(Path(standard)) + "/",) if not any(s.startswith(one) for s in sites)]
+    if len(found) == len(packages) * len(sites) + 1:  # site-packages lies in the standard library's folder
+        found += [str(one) for one in Path(standard).iterdir() if one.name != "site-packages"]
+    return tuple(found)
+
+
+_OTHERS = _others()
+
+
+def codes_run(run: Callable[[], Any]) -> dict[CodeType, dict[str, Any]]:
+    """Return the code of the program's functions that run, each with its global variables."""
+    found: dict[CodeType, dict[str, Any]] = {}
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code not in found and is_of_user(frame.f_code):
+            found[frame.f_code] = frame.f_globals
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Let what is random be the same in each pass over samples, and as it was before."""
+    import numpy as np
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+class Observation:
+    """The units of a program, and what their expressions gave.
+
+    Parameters
+    ----------
+    run : callable
+        Runs all samples, as often as it is called.
+    """
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        with same_random_numbers():
+            codes = codes_run(run)
+        self._numbers: dict[Unit, int] = {}
+        self.flags: dict[str, int] = {}
+        self.globals: dict[str, dict[str, Any]] = {}
+        for code, names in codes.items():
+            unit = unit_of(code)
+            if unit is not None:
+                self._numbers.setdefault(unit, len(self._numbers))
+                self.flags[unit.file] = code.co_flags
+                self.globals[unit.file] = names
+        self.units = list(self._numbers)
+        self.facts = Facts()
+        changed = []
+        for at, unit in enumerate(self.units):
+            changed.append((unit, observed_tree(unit), [self._seer(at), self.facts.see_changed]))
+        replacement = Replacement(changed, self.flags)
+        replacement.install()
+        try:
+            with same_random_numbers():
+                run()
+        finally:
+            replacement.uninstall()
+
+    def _seer(self, unit: int) -> Callable[[int, Any], Any]:
+        see = self.facts.see
+        return lambda number, value: see(unit, number, value)
+
+    def fact(self, unit: Unit, node: ast.AST) -> Fact | None:
+        """Return what an expression gave; None where it never ran."""
+        return self.facts.of.get((self._numbers.get(unit, -1), unit.numbers[node]))
+
+
+def instances_copied(instances: Sequence[Any]) -> list[Any]:
+    """Return instances that a run may change."""
+    return [copy.deepcopy(one) for one in instances]

@@ -1,0 +1,1 @@
+"""Programs that CPython runs and that record block calls."""

@@ -1,0 +1,233 @@
+"""What a region is given, as data: its variants are told apart by it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+Spec = Any  # nested lists of texts and numbers, as JSON has them
+DTYPES = ("float32", "bool", "int64", "int32")
+_MOST_DEPTH, _MOST_LEAVES = 8, 64
+_PLAIN = (int, float, bool, str, type(None), tuple, list)
+
+
+class UndescribedError(Exception):
+    """An argument that no variant may have."""
+
+
+@dataclass
+class Described:
+    """The arguments of a region.
+
+    Attributes
+    ----------
+    specs : list of Spec
+        Of each ``["root", name]``, ``["equal", type, text]``, ``["dtype", name]``, ``["tensor", dtype, shape]``,
+        ``["int"]``, ``["float"]``, ``["tuple" or "list", [specs]]``, ``["record", class, [specs]]`` or
+        ``["slice", [specs]]``.
+    leaves : list of object
+        Tensors and numbers, in order.
+    roots : list of object
+        What specs call ``root`` or ``dtype``, and classes of records, in order.
+    """
+
+    specs: list[Spec] = field(default_factory=list)
+    leaves: list[Any] = field(default_factory=list)
+    roots: list[Any] = field(default_factory=list)
+
+
+def describe(args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callable[[Any], str]) -> Described:
+    """Return the arguments of a region as data.
+
+    Parameters
+    ----------
+    args : sequence
+    fixed : callable
+        Whether the whole number at a position among the leaves stands for itself, as a size does.
+    name_of : callable
+        ``(root) -> str``: what tells apart what is computed with a root; the same for two modules of one class and
+        of the same sizes.
+
+    Raises
+    ------
+    UndescribedError
+        One of them is of another kind.
+    """
+    found = Described()
+    found.specs = [_spec(one, found, fixed, name_of, 0) for one in args]
+    if len(found.leaves) > _MOST_LEAVES:
+        raise UndescribedError("more tensors and numbers than a block takes")
+    return found
+
+
+def _spec(
+    value: Any, found: Described, fixed: Callable[[int], bool], name_of: Callable[[Any], str], depth: int
+) -> Spec:
+    import torch
+
+    if isinstance(value, torch.Tensor):  # a handle says so too
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in DTYPES or value.device.type != "cpu" or value.layout is not torch.strided:
+            raise UndescribedError(f"a tensor {dtype} on {value.device}")
+        if dtype in ("int64", "int32") and not value.shape:
+            found.leaves.append(value)
+            return ["int"] if not hasattr(type(value), "row_address") else ["tensor", dtype, []]
+        found.leaves.append(value)
+        return ["tensor", dtype, list(value.shape)]
+    if type(value) is int:
+        if fixed(len(found.leaves)):
+            return ["equal", "int", str(value)]
+        found.leaves.append(value)
+        return ["int"]
+    if type(value) is float:
+        if fixed(len(found.leaves)):
+            return ["equal", "float", value.hex()]
+        found.leaves.append(value)
+        return ["float"]
+    if value is None or type(value) in (bool, str):
+        return ["equal", type(value).__name__, str(value)]
+    if isinstance(value, torch.dtype | torch.device):
+        found.roots.append(value)
+        return ["dtype", str(value)]
+    if depth > _MOST_DEPTH:
+        raise UndescribedError("values that are nested deeply")
+
+    def inner(values: Any) -> list[Spec]:
+        return [_spec(one, found, fixed, name_of, depth + 1) for one in values]
+
+    if type(value) in (tuple, list):
+        return [type(value).__name__, inner(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        found.roots.append(type(value))
+        return ["record", _class_name(type(value)), inner(value)]
+    if type(value) is slice:
+        return ["slice", inner((value.start, value.stop, value.step))]
+    if isinstance(value, torch.nn.Module | FunctionType | MethodType | BuiltinFunctionType | type) or callable(value):
+        found.roots.append(value)
+        return ["root", name_of(value)]
+    raise UndescribedError(f"an object {type(value).__name__}")
+
+
+def _class_name(cls: type) -> str:
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
+
+
+class Names:
+    """Names of roots, which are the same where what is computed is the same but for weights.
+
+    Kept for one call of a program: a module's fields may be others in the next one.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def __call__(self, value: Any) -> str:
+        """Return the name of a root."""
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = value, self._name(value)
+        return known[1]
+
+    def _name(self, value: Any) -> str:
+        import torch
+
+        if isinstance(value, torch.nn.Module):
+            return _module_name(value)
+        if isinstance(value, MethodType):
+            return f"{value.__func__.__qualname__} of {self(value.__self__)}"
+        inner = getattr(value, "function", None)
+        if inner is not None and hasattr(value, "eager") is False and isinstance(inner, FunctionType):
+            return f"block {self(inner)}"
+        if isinstance(value, FunctionType):
+            parts = [f"{name}={self(one)}" for name, one in captured(value)]
+            return f"{value.__qualname__}({', '.join(parts)})"
+        if isinstance(value, torch.Tensor):
+            return f"{value.dtype}{list(value.shape)}"
+        if hasattr(value, "__dict__") and not callable(value):
+            parts = [f"{name}={self(one)}" for name, one in sorted(vars(value).items())]
+            return f"{type(value).__qualname__}({', '.join(parts)})"
+        if isinstance(value, _PLAIN):
+            return repr(value)[:200]
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _module_name(module: Any) -> str:
+    parts = []
+    for path, one in module.named_modules():
+        own = [f"{name}={_plain(value)}" for name, value in sorted(vars(one).items()) if _is_plain(name, value)]
+        tensors = [
+            f"{name}:{value.dtype}{list(value.shape)}"
+            for group in (one._parameters, one._buffers)
+            for name, value in group.items()
+            if value is not None
+        ]
+        missing = [name for group in (one._parameters, one._buffers) for name, value in group.items() if value is None]
+        parts.append(f"{path}:{type(one).__qualname__}({', '.join([*own, *tensors, *missing])})")
+    return "; ".join(parts)
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    return isinstance(value, _PLAIN) and not name.startswith(("_forward", "_backward", "_state_dict", "_load_state"))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return struct.pack("d", value).hex()
+    return repr(value)[:200]
+
+
+def captured(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the modules, functions and tensors of a function's outer functions that it reads, with their names."""
+    import torch
+
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+        if value is not function and isinstance(value, torch.nn.Module | torch.Tensor | FunctionType):
+            yield name, value
+
+
+def tensors_of(root: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors that a root has: weights of a module, and what a function reads of outer ones.
+
+    Yields
+    ------
+    (str, torch.Tensor)
+        The way from the root to it.
+    """
+    import torch
+
+    if isinstance(root, torch.Tensor):
+        yield "", root
+    elif isinstance(root, torch.nn.Module):
+        yield from root.named_parameters(remove_duplicate=False)
+        yield from root.named_buffers(remove_duplicate=False)
+    elif isinstance(root, MethodType):
+        yield from ((f"self.{name}", one) for name, one in tensors_of(root.__self__, depth))
+        yield from tensors_of(root.__func__, depth)
+    elif isinstance(root, FunctionType) and depth < 4:
+        for name, value in [*captured(root), *read_globals(root)]:
+            yield from ((f"{name}.{inner}".rstrip("."), one) for inner, one in tensors_of(value, depth + 1))
+    elif isinstance(getattr(root, "function", None), FunctionType) and depth < 4:
+        yield from tensors_of(root.function, depth + 1)
+    elif hasattr(root, "__dict__") and not isinstance(root, type | ModuleType | FunctionType) and depth < 4:
+        for name, value in sorted(vars(root).items()):
+            if isinstance(value, torch.nn.Module | torch.Tensor):
+                yield from ((f"{name}.{inner}".rstrip("."), one) for inner, one in tensors_of(value, depth + 1))
+
+
+def read_globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the modules, functions and tensors of its file that a function reads."""
+    import torch
+
+    space = function.__globals__
+    for name in function.__code__.co_names:
+        value = space.get(name)
+        is_own = isinstance(value, FunctionType) and value.__globals__ is space and value is not function
+        if isinstance(value, torch.nn.Module | torch.Tensor) or is_own:
+            yield name, value

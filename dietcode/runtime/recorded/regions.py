@@ -1,0 +1,220 @@
+"""Regions: tensor code of a unit that one call records, and the unit rewritten to call it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from dietcode.runtime.recorded.units import Unit, compiled, placeholder
+
+_NAME = "__dietcode_region__"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Straight-line tensor code: statements that follow each other, or one expression.
+
+    Nodes are named by their positions in the unit.
+
+    Attributes
+    ----------
+    statements : tuple of int
+        Assignments to plain names, the last of which may be a ``return``; without any it is an expression.
+    hoisted : tuple of int
+        Expressions of the statement behind them that belong to it too; or the expression alone.
+    leaves : tuple of int
+        Expressions that Python evaluates, in order: what a call of the region is given.
+    outputs : tuple of str
+        Names that are read behind it.
+    """
+
+    statements: tuple[int, ...]
+    hoisted: tuple[int, ...]
+    leaves: tuple[int, ...]
+    outputs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "statements": list(self.statements),
+            "hoisted": list(self.hoisted),
+            "leaves": list(self.leaves),
+            "outputs": list(self.outputs),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Region:
+        """Return what `to_json` wrote."""
+        return cls(
+            *(tuple(map(int, data[key])) for key in ("statements", "hoisted", "leaves")),
+            tuple(map(str, data["outputs"])),
+        )
+
+    def first_line(self, unit: Unit) -> int:
+        """Return the line at which it begins."""
+        first = unit.nodes[(self.statements or self.hoisted)[0]]
+        return int(getattr(first, "lineno", 0))
+
+
+def parameters_of(unit: Unit, region: Region) -> list[str]:
+    """Return the name of each leaf: its own, where it is a variable."""
+    names = []
+    for at, leaf in enumerate(region.leaves):
+        node = unit.nodes[leaf]
+        names.append(node.id if isinstance(node, ast.Name) else f"_dietcode_{at}")
+    return names
+
+
+class _Copying:
+    """Copies a tree with other expressions or statements in the place of some.
+
+    Parameters
+    ----------
+    others : mapping of AST to callable
+        Each is called with this, and returns a node, or a list of statements.
+    """
+
+    def __init__(self, others: Mapping[ast.AST, Callable[[_Copying], Any]]) -> None:
+        self._others = others
+
+    def copied(self, node: ast.AST) -> Any:
+        """Return a node, or what is in its place."""
+        make = self._others.get(node)
+        return self._parts_copied(node) if make is None else make(self)
+
+    def _parts_copied(self, node: ast.AST) -> Any:
+        fields: dict[str, Any] = {}
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                fields[name] = []
+                for one in value:
+                    new = self.copied(one) if isinstance(one, ast.AST) else one
+                    fields[name] += new if isinstance(new, list) else [new]
+            else:
+                fields[name] = self.copied(value) if isinstance(value, ast.AST) else value
+        return ast.copy_location(type(node)(**fields), node)
+
+
+def region_function(unit: Unit, region: Region, flags: int, names: dict[str, Any]) -> Callable[..., Any]:
+    """Return a region as a function of its leaves.
+
+    Parameters
+    ----------
+    unit : Unit
+    region : Region
+    flags : int
+        Of code of the file.
+    names : dict
+        The file's global variables.
+    """
+    parameters = parameters_of(unit, region)
+    nodes = [unit.nodes[leaf] for leaf in region.leaves]
+    copying = _Copying(
+        {node: functools.partial(_named, name, node) for node, name in zip(nodes, parameters, strict=True)}
+    )
+    body = [copying.copied(unit.nodes[one]) for one in region.statements]
+    if not body or not isinstance(body[-1], ast.Return):
+        values: list[Any] = [ast.Name(name, ast.Load()) for name in region.outputs]
+        values += [copying.copied(unit.nodes[one]) for one in region.hoisted]
+        body.append(ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load())))
+    made: Any = ast.parse(f"def {_NAME}({', '.join(parameters)}): pass").body[0]
+    made.body = body
+    first = unit.nodes[(region.statements or region.hoisted)[0]]
+    made = ast.copy_location(made, first)
+    code = _code_of(unit, made, flags)
+    return FunctionType(code, names, unit.qualname)
+
+
+def _code_of(unit: Unit, made: Any, flags: int) -> Any:
+    around = Unit(unit.file, ".".join([*unit.classes, _NAME]), made, unit.classes, "", [])
+    return compiled(around, made, flags)
+
+
+def rewritten(
+    unit: Unit,
+    regions: Sequence[Region],
+    calls: Mapping[int, int],
+    concurrent: Collection[int] = (),
+    lazily: int = 0,
+) -> Any:
+    """Return the tree of a unit in which regions are calls.
+
+    Parameters
+    ----------
+    unit : Unit
+    regions : sequence of Region
+    calls : mapping of int to int
+        By the position of a region, the placeholder of the function that records it; others stay as they are.
+    concurrent : collection of int
+        The positions of calls of `dietcode.concurrent`.
+    lazily : int
+        The placeholder of what these become.
+    """
+    others: dict[ast.AST, Callable[[_Copying], Any]] = {}
+    for at, call in calls.items():
+        _replace(unit, regions[at], at, call, others)
+    for number in concurrent:
+        node: Any = unit.nodes[number]
+        if all(_is_lazy(one) for one in node.args) and not node.keywords:
+            others[node] = functools.partial(_lazily, node, lazily)
+    return _Copying(others).copied(unit.node)
+
+
+def _replace(
+    unit: Unit, region: Region, at: int, call: int, others: dict[ast.AST, Callable[[_Copying], Any]]
+) -> None:
+    first = unit.nodes[(region.statements or region.hoisted)[0]]
+    last = unit.nodes[region.statements[-1]] if region.statements else None
+
+    def called(copying: _Copying) -> Any:
+        given = [copying.copied(unit.nodes[one]) for one in region.leaves]
+        return ast.copy_location(ast.Call(placeholder(call), given, []), first)
+
+    if last is None:
+        others[first] = called
+        return
+    for one in region.statements:
+        others[unit.nodes[one]] = lambda copying: []
+    if isinstance(last, ast.Return):
+        others[first] = lambda copying: ast.copy_location(ast.Return(called(copying)), first)
+        return
+    temporary = [f"_dietcode_{at}_{k}" for k in range(len(region.hoisted))]
+    targets: list[Any] = [ast.Name(name, ast.Store()) for name in (*region.outputs, *temporary)]
+    target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
+    others[first] = lambda copying: ast.copy_location(ast.Assign([target], called(copying)), first)
+    for name, number in zip(temporary, region.hoisted, strict=True):
+        node = unit.nodes[number]
+        others[node] = functools.partial(_named, name, node)
+
+
+def _named(name: str, node: ast.AST, copying: _Copying) -> Any:
+    return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def _is_lazy(node: ast.expr) -> bool:
+    """Whether an argument of `dietcode.concurrent` may be evaluated later."""
+    binds = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Starred)
+    return not any(isinstance(one, binds) for one in ast.walk(node))
+
+
+def _lazily(node: ast.Call, lazily: int, copying: _Copying) -> Any:
+    """Return a call that gets functions and their arguments in the place of what they return."""
+    pairs: list[ast.expr] = []
+    for one in node.args:
+        new = copying.copied(one)
+        is_plain = isinstance(one, ast.Call) and new is not None and isinstance(new, ast.Call)
+        if is_plain and not new.keywords and not any(_calls(arg) for arg in (new.func, *new.args)):
+            function, arguments = new.func, ast.Tuple(new.args, ast.Load())
+        else:
+            none = ast.arguments([], [], None, [], [], None, [])
+            function, arguments = ast.copy_location(ast.Lambda(none, new), node), ast.Tuple([], ast.Load())
+        pairs.append(ast.Tuple([function, ast.copy_location(arguments, node)], ast.Load()))
+    return ast.copy_location(ast.Call(placeholder(lazily), pairs, []), node)
+
+
+def _calls(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Call | ast.Lambda | ast.comprehension) for one in ast.walk(node))

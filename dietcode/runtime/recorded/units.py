@@ -1,0 +1,206 @@
+"""Functions as they stand in a file: their trees, and code that takes the place of theirs."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import gc
+import hashlib
+import linecache
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+PLACEHOLDER = "\0dietcode"
+_FUTURES = 0x1FE0000  # the flags of ``from __future__`` that code has
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """An outermost function or method of a file, with all that is within it.
+
+    Attributes
+    ----------
+    file : str
+    qualname : str
+    node : ast.FunctionDef
+        Or another node of a function; not changed.
+    classes : tuple of str
+        Around it.
+    digest : str
+        Of its source; the same wherever it stands in the file.
+    nodes : list of ast.AST
+        All of it, each before what is in it: regions name nodes by their positions here.
+    """
+
+    file: str
+    qualname: str
+    node: Any
+    classes: tuple[str, ...]
+    digest: str
+    nodes: list[ast.AST] = field(repr=False)
+
+    @property
+    def lines(self) -> range:
+        """The lines that it has."""
+        decorators = getattr(self.node, "decorator_list", ())
+        first = min([self.node.lineno, *(one.lineno for one in decorators)])
+        return range(first, self.node.end_lineno + 1)
+
+    @functools.cached_property
+    def numbers(self) -> dict[ast.AST, int]:
+        """The position of each node."""
+        return {node: number for number, node in enumerate(self.nodes)}
+
+
+def preorder(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all in it, in the order of the source's tree."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop):
+            yield from preorder(child)
+
+
+@functools.lru_cache(maxsize=256)
+def units_of(file: str) -> tuple[Unit, ...]:
+    """Return the units of a file; none where there is no source, or not of this Python."""
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    found: list[Unit] = []
+
+    def visit(node: ast.AST, classes: tuple[str, ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                name = getattr(child, "name", "<lambda>")
+                digest = hashlib.sha256(ast.dump(child).encode()).hexdigest()[:16]
+                found.append(
+                    Unit(file, ".".join([*classes, name]), child, classes, digest, list(preorder(child)))
+                )
+            elif isinstance(child, ast.ClassDef):
+                visit(child, (*classes, child.name))
+            elif isinstance(child, ast.AST):
+                visit(child, classes)
+
+    visit(tree, ())
+    return tuple(found)
+
+
+def unit_of(code: CodeType) -> Unit | None:
+    """Return the unit that code stands in."""
+    fitting = [one for one in units_of(code.co_filename) if code.co_firstlineno in one.lines]
+    names = [one for one in fitting if code.co_qualname.split(".<locals>")[0] == one.qualname]
+    return names[0] if names else None
+
+
+def compiled(unit: Unit, node: Any, flags: int) -> CodeType:
+    """Return the code of a unit whose tree has been changed.
+
+    Parameters
+    ----------
+    unit : Unit
+    node : ast.AST
+        What is in its place.
+    flags : int
+        Of code of the same file, for its ``from __future__``.
+    """
+    body: Any = node if isinstance(node, ast.stmt) else ast.Expr(node)
+    for name in reversed(unit.classes):
+        around: Any = ast.parse(f"class {name}: pass").body[0]
+        around.body = [body]
+        body = around
+    module = ast.fix_missing_locations(ast.Module([body], []))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of placeholders that are called
+        code = compile(module, unit.file, "exec", flags & _FUTURES, dont_inherit=True)
+    wanted = unit.qualname
+    return next(one for one in nested_codes(code) if one.co_qualname == wanted)
+
+
+def nested_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield code and all that is within it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from nested_codes(one)
+
+
+def filled(code: CodeType, objects: Sequence[Any]) -> CodeType:
+    """Return code with objects where it has placeholders for them."""
+
+    def constant(one: Any) -> Any:
+        if isinstance(one, CodeType):
+            return filled(one, objects)
+        if isinstance(one, tuple) and len(one) == 2 and one[0] == PLACEHOLDER:
+            return objects[one[1]]
+        return one
+
+    return code.replace(co_consts=tuple(map(constant, code.co_consts)))
+
+
+def placeholder(number: int) -> ast.Constant:
+    """Return a constant that stands for an object."""
+    return ast.Constant((PLACEHOLDER, number))
+
+
+def _keyed(code: CodeType) -> dict[tuple[str, int, int], CodeType]:
+    """Return all code within code, by name, line, and which of those with the same of both it is."""
+    counts: dict[tuple[str, int], int] = defaultdict(int)
+    found: dict[tuple[str, int, int], CodeType] = {}
+    for one in nested_codes(code):
+        name = one.co_qualname, one.co_firstlineno
+        found[*name, counts[name]] = one
+        counts[name] += 1
+    return found
+
+
+def _place(code: CodeType) -> Any:
+    """Return what tells code from all other code: two lambdas may stand in one line."""
+    column = next((one[2] for one in code.co_positions() if one[2]), 0) if code.co_name == "<lambda>" else 0
+    return code.co_filename, code.co_qualname, code.co_firstlineno, column
+
+
+class Replacement:
+    """Code in the place of units', for all functions that have it.
+
+    Parameters
+    ----------
+    changed : iterable of (Unit, tree, objects)
+        What is compiled in the place of each, and the objects that its placeholders stand for.
+    flags : mapping of str to int
+        By file, the flags of its code.
+    """
+
+    def __init__(
+        self, changed: Iterable[tuple[Unit, Any, Sequence[Any]]], flags: Mapping[str, int]
+    ) -> None:
+        self._codes: dict[Any, CodeType] = {}
+        self._before: list[tuple[FunctionType, CodeType]] = []
+        for unit, tree, objects in changed:
+            old = _keyed(compiled(unit, copy.deepcopy(unit.node), flags.get(unit.file, 0)))
+            new = _keyed(filled(compiled(unit, tree, flags.get(unit.file, 0)), objects))
+            self._codes |= {_place(code): new[key] for key, code in old.items() if key in new}
+
+    def install(self) -> None:
+        """Give functions their new code."""
+        places = {place[0:1] + place[2:3] for place in self._codes}
+        for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
+            code = function.__code__
+            if (code.co_filename, code.co_firstlineno) not in places:
+                continue
+            new = self._codes.get(_place(code))
+            if new is not None and new.co_freevars == code.co_freevars:
+                self._before.append((function, code))
+                function.__code__ = new
+
+    def uninstall(self) -> None:
+        """Give functions their own code again."""
+        while self._before:
+            function, code = self._before.pop()
+            function.__code__ = code

@@ -1,0 +1,127 @@
+"""What ``recorder/*.c`` makes: block calls that Python's own code notes, and handles of their results."""
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+class LimitError(MemoryError):
+    """A run needs more than ``("bytes", max_bytes)``, or more rows than allowed of ``("rows", type)``."""
+
+class Machine:
+    """Blocks of a program.
+
+    Parameters
+    ----------
+    description, program : array of int64
+        As `dietcode.runtime.programs.machine` makes them, without functions. Both are trusted.
+    shapes : tuple
+        Of each type; `Handle.type_shape` gives them.
+    kept : object
+        Owns the memory to which the description refers.
+    """
+
+    def __new__(
+        cls, description: array[int], program: array[int], shapes: tuple[Any, ...], kept: object = None
+    ) -> Machine: ...
+    @property
+    def shapes(self) -> tuple[Any, ...]: ...
+    @property
+    def kept(self) -> Any: ...
+
+class Run:
+    """What one call after another notes in, and runs.
+
+    Attributes
+    ----------
+    compute : callable or None
+        Runs a block in place of the program: ``compute(block, depth, count, operands, results)``. An operand
+        is the addresses of a table and of the positions of its rows, or 0 and the address of ids; a result is an
+        address. The phase of a depth is in its bits from the 24th on.
+    observe : callable or None
+        Takes a list of ``(block, depth, operands, first result)`` of the nodes that are about to run.
+    failure : BaseException or None
+        The exception that ended the run; every use of it raises this again until the next `begin`.
+    is_traced : bool
+        Whether runs of blocks are measured, from the next `begin` on.
+    """
+
+    compute: Callable[..., object] | None
+    observe: Callable[[list[tuple[int, int, tuple[int, ...], int]]], object] | None
+    is_traced: bool
+
+    def __new__(cls, machine: Machine, max_bytes: int) -> Run: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def failure(self) -> BaseException | None: ...
+    @property
+    def num_pending(self) -> int: ...
+    @property
+    def traced(self) -> list[tuple[int, int, int, int]]:
+        """Depth, block, rows and nanoseconds of each run of a block."""
+
+    def begin(self) -> None:
+        """Become the current run of this thread, with nothing noted."""
+
+    def end(self) -> None:
+        """Restore the previous run of the thread; handles without a tensor lose their values."""
+
+    def flush(self) -> None:
+        """Run what is noted by phase, depth and block."""
+
+    def live(self) -> list[Handle]:
+        """Return all handles that somebody has."""
+
+class Handle:
+    """A result of a block call: noted, computed, or made into a tensor."""
+
+    tensor: Any
+    @property
+    def run(self) -> Run | None:
+        """Its run; None when that is over."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def type_number(self) -> int: ...
+    @property
+    def dtype_code(self) -> int:
+        """0 for float32, 1 for bool, 2 for int64, 3 for int32; its row is of float32 in any case."""
+
+    @property
+    def type_shape(self) -> Any: ...
+    @property
+    def computed(self) -> bool: ...
+    @property
+    def row_address(self) -> int:
+        """Where its row begins, until the next flush."""
+
+class Site:
+    """A place of the source that calls blocks.
+
+    Parameters
+    ----------
+    on_miss : callable
+        ``on_miss(site, arguments)`` gives the result of a call that matches no variant.
+    """
+
+    def __new__(cls, on_miss: Callable[[Site, tuple[Any, ...]], Any]) -> Site: ...
+    @property
+    def call(self) -> Callable[..., Any]: ...
+    def add(self, machine: Machine, words: array[int], objects: tuple[Any, ...], /) -> None:
+        """Add a variant; ``recorder/variants.c`` says what its words are.
+
+        Raises
+        ------
+        ValueError
+            A word is none that is allowed there.
+        """
+
+    def clear(self) -> None:
+        """Forget all variants."""
+
+def value(handle: Handle, /) -> bool | int | float:
+    """Return the number that a computed handle of one element is."""
+
+def current() -> Run | None:
+    """Return this thread's current run."""

@@ -1,0 +1,134 @@
+/* Handle: a result that is noted, a row that was computed, or the tensor that was made of it. */
+#include "recorder.h"
+
+#include <structmember.h>
+
+enum { MOST_FREE = 1 << 12 };
+
+PyTypeObject *handle_type;
+static Handle *free_handles; /* linked by `weak` */
+static int num_free;
+
+PyObject *handle_of(Run *run, int32_t number, int32_t type, Dtype dtype) {
+  Handle **place = (Handle **)run->handles_room.data + number, *self = free_handles;
+  if (*place) return Py_NewRef((PyObject *)*place); /* a result that is returned twice */
+  if (self) {
+    free_handles = (Handle *)self->weak;
+    num_free--;
+    PyObject_Init((PyObject *)self, handle_type);
+  } else if (!(self = PyObject_New(Handle, handle_type))) {
+    return NULL;
+  }
+  self->run = run;
+  self->tensor = self->weak = NULL;
+  self->number = number;
+  self->type = type;
+  self->dtype = dtype;
+  *place = self;
+  return (PyObject *)self;
+}
+
+static void free_handle(PyObject *object) {
+  Handle *self = (Handle *)object;
+  if (self->weak) PyObject_ClearWeakRefs(object);
+  if (self->run) ((Handle **)self->run->handles_room.data)[self->number] = NULL;
+  Py_XDECREF(self->tensor);
+  if (num_free < MOST_FREE) {
+    self->weak = (PyObject *)free_handles;
+    free_handles = self;
+    num_free++;
+  } else {
+    PyObject_Free(self);
+  }
+  Py_DECREF(handle_type);
+}
+
+static Run *run_of(const Handle *self) {
+  if (!self->run) PyErr_SetString(PyExc_RuntimeError, "a handle of a call that is over, which was not made into a tensor");
+  return self->run;
+}
+
+static PyObject *get_run(PyObject *self, void *none) {
+  (void)none;
+  PyObject *run = (PyObject *)((Handle *)self)->run;
+  return Py_NewRef(run ? run : Py_None);
+}
+
+static PyObject *get_shape(PyObject *object, void *none) {
+  (void)none;
+  const Run *run = run_of((Handle *)object);
+  return run ? Py_XNewRef(PyTuple_GetItem(run->machine->shapes, ((Handle *)object)->type)) : NULL;
+}
+
+static PyObject *get_computed(PyObject *object, void *none) {
+  (void)none;
+  const Handle *self = (Handle *)object;
+  if (self->tensor) return Py_NewRef(Py_True);
+  return run_of(self) ? PyBool_FromLong(is_computed(self->run->w, self->number)) : NULL;
+}
+
+static const char *row_of(const Handle *self) {
+  const Run *run = run_of(self);
+  if (!run || is_alive(run) != 0) return NULL;
+  if (run->is_running || !is_computed(run->w, self->number)) {
+    PyErr_SetString(PyExc_RuntimeError, "a handle that is not computed has no row; flush its run first");
+    return NULL;
+  }
+  return run->w->tables[self->type].data + run->w->states[self->number] * run->w->machine->types[self->type].row_bytes;
+}
+
+static PyObject *get_row_address(PyObject *self, void *none) {
+  (void)none;
+  const char *row = row_of((Handle *)self);
+  return row ? PyLong_FromVoidPtr((void *)row) : NULL;
+}
+
+static PyObject *get_tensor(PyObject *self, void *none) {
+  (void)none;
+  PyObject *tensor = ((Handle *)self)->tensor;
+  return Py_NewRef(tensor ? tensor : Py_None);
+}
+
+static int set_tensor(PyObject *self, PyObject *value, void *none) {
+  (void)none;
+  PyObject *before = ((Handle *)self)->tensor;
+  ((Handle *)self)->tensor = value && value != Py_None ? Py_NewRef(value) : NULL;
+  Py_XDECREF(before);
+  return 0;
+}
+
+PyObject *value_of(PyObject *module, PyObject *object) {
+  (void)module;
+  const Handle *self = (Handle *)object;
+  if (Py_TYPE(object) != handle_type) return PyErr_Format(PyExc_TypeError, "value: takes a handle");
+  if (self->tensor) return PyObject_CallMethod(self->tensor, "item", NULL);
+  const char *row = row_of(self);
+  if (!row) return NULL;
+  if (self->run->w->machine->types[self->type].num_elements != 1)
+    return PyErr_Format(PyExc_ValueError, "value: takes a handle of one element");
+  float value = *(const float *)row;
+  if (self->dtype == FLOAT32) return PyFloat_FromDouble(value);
+  return self->dtype == BOOL ? PyBool_FromLong(value != 0) : PyLong_FromDouble(value);
+}
+
+static PyMemberDef handle_members[] = {
+    {"number", T_INT, offsetof(Handle, number), READONLY, "in its run"},
+    {"type_number", T_INT, offsetof(Handle, type), READONLY, "of its machine's types"},
+    {"dtype_code", T_INT, offsetof(Handle, dtype), READONLY, "0 float32, 1 bool, 2 int64, 3 int32"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Handle, weak), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyGetSetDef handle_getters[] = {{"run", get_run, NULL, "None when it is over", NULL},
+                                       {"type_shape", get_shape, NULL, "of its type", NULL},
+                                       {"computed", get_computed, NULL, "whether it has a row or a tensor", NULL},
+                                       {"row_address", get_row_address, NULL, "until its run is flushed again", NULL},
+                                       {"tensor", get_tensor, set_tensor, "that it was made into, or None", NULL},
+                                       {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot handle_slots[] = {
+    {Py_tp_dealloc, free_handle}, {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters}, {0, NULL}};
+static PyType_Spec handle_spec = {"dietcode.runtime.recorder.Handle", sizeof(Handle), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
+
+int start_handles(PyObject *module) {
+  handle_type = (PyTypeObject *)PyType_FromSpec(&handle_spec);
+  return handle_type ? PyModule_AddType(module, handle_type) : -1;
+}
