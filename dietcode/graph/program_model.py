@@ -194,7 +194,7 @@ def read_program_model(data: Any) -> ProgramModel:
     name = read_name(fields.get("name"))
     form = _form(fields.get("form"))
     blocks = tuple(
-        _block(one, f"blocks.{at}")
+        read_block(one, f"blocks.{at}")
         for at, one in enumerate(read_list(fields.get("blocks"), "blocks", MAX_BLOCKS))
     )
     if not blocks:
@@ -207,10 +207,10 @@ def read_program_model(data: Any) -> ProgramModel:
         blocks,
         read_whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
         read_whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
-        _shown(fields.get("shown", []), len(blocks)),
+        read_shown(fields.get("shown", []), len(blocks)),
     )
     _check_weights(found)
-    _check_sources(found)
+    check_sources(found)
     return found
 
 
@@ -251,7 +251,7 @@ def _form(data: Any) -> dict[str, Any]:
     return form
 
 
-def _block(data: Any, field: str) -> BlockModel:
+def read_block(data: Any, field: str) -> BlockModel:
     own = read_mapping(data, field, _BLOCK_FIELDS)
     try:
         graph = read_graph(own.get("graph"))
@@ -305,7 +305,7 @@ def _lowest(data: Any, field: str, num_operands: int) -> Lowest:
     return Lowest(tuple(sources), rows, rest)
 
 
-def _check_sources(model: ProgramModel) -> None:
+def check_sources(model: Any) -> None:
     """Refuse sources that are no results of blocks of one whole number, or of another type."""
     for number, block in enumerate(model.blocks):
         if block.lowest is None:
@@ -367,7 +367,7 @@ def _check_weights(model: ProgramModel) -> None:
             raise ModelError(f"weight {clip(name)}: is {type_}, and {known[name]} elsewhere; make them one")
 
 
-def _shown(data: Any, num_blocks: int) -> tuple[Bucket, ...]:
+def read_shown(data: Any, num_blocks: int) -> tuple[Bucket, ...]:
     rows = read_list(data, "shown", MAX_SHOWN)
     limits = (_MAX_COUNT, _MAX_KEY, num_blocks - 1, _MAX_COUNT)
     found = []

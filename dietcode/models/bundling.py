@@ -13,6 +13,7 @@ from dietcode.runtime.manifest import (
     MODEL,
     PROGRAM,
     PROGRAM_FORMAT,
+    RECORDED_FORMAT,
     RECURSION,
     RECURSION_FORMAT,
     REPORT,
@@ -62,9 +63,12 @@ def report_of_model(
     return {**plan.facts, "warning": unfinished(rows), "parts": by_work}
 
 
+_DESCRIPTIONS = {RECURSION_FORMAT: RECURSION, PROGRAM_FORMAT: PROGRAM, RECORDED_FORMAT: PROGRAM}
+
+
 def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, bytes]:
     """Return steps and report, by the name of the file."""
-    name = {RECURSION_FORMAT: RECURSION, PROGRAM_FORMAT: PROGRAM}.get(plan.description["format"], MODEL)
+    name = _DESCRIPTIONS.get(plan.description["format"], MODEL)
     return {name: pretty_json(plan.description), REPORT: pretty_json(report)}
 
 
@@ -85,7 +89,7 @@ def bundle_manifest(
     known = plan.description["format"]
     stated = ("workspace_bytes", "node_bytes", "samples")  # a program's memory follows from its instances
     return {
-        "format": known if known in (RECURSION_FORMAT, PROGRAM_FORMAT) else BUNDLE_FORMAT,
+        "format": known if known in _DESCRIPTIONS else BUNDLE_FORMAT,
         "name": plan.name,
         "version": __version__,
         "files": files,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -86,4 +87,5 @@ def concurrent(*results: Any) -> tuple[Any, ...]:
 
 def map(function: Callable[[_Item], Any], items: Iterable[_Item]) -> list[Any]:
     """Return what a function returns for each item; compiled, the calls run side by side."""
-    return [function(one) for one in items]
+    fibers = sys.modules.get("dietcode.runtime.recorded.fibers")
+    return [function(one) for one in items] if fibers is None else list(fibers.concurrent_map(function, items))

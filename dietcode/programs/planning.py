@@ -13,6 +13,7 @@ from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import NUMBER, BlockModel, NumberSource, ProgramModel
+from dietcode.graph.recorded_model import RecordedModel
 from dietcode.graph.samples import by_cost, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
@@ -119,7 +120,7 @@ def plan_program(
         A block cannot be compiled; all reasons are named.
     """
     blocks, splits = row_blocks(model, optimisations)
-    lowered = [_lowered(one, optimisations) for one in blocks]
+    lowered = [lowered_block(one, optimisations) for one in blocks]
     functions = [_with_splits(one, splits) for one in model.form["functions"]]
     types = [(one["dtype"], tuple(one["shape"])) for one in model.form["types"]]
     for block in blocks:
@@ -137,7 +138,7 @@ def plan_program(
 
 
 def row_blocks(
-    model: ProgramModel, optimisations: Optimisations = ALL
+    model: ProgramModel | RecordedModel, optimisations: Optimisations = ALL
 ) -> tuple[list[BatchedBlock], list[Split | int]]:
     """Return the blocks of rows, and for each block of the model which of them it is, or which two."""
     blocks: list[BatchedBlock] = []
@@ -201,7 +202,7 @@ def _max_batch(counts: Mapping[int, int]) -> int:
 
 
 def _rows_of(
-    model: ProgramModel,
+    model: ProgramModel | RecordedModel,
     number: int,
     block: BlockModel,
     blocks: list[BatchedBlock],
@@ -335,7 +336,8 @@ def _with_tables(graph: Graph, values: Sequence[str], begin: int, most: int) -> 
     return found
 
 
-def _lowered(block: BatchedBlock, optimisations: Optimisations) -> LoweredRows:
+def lowered_block(block: BatchedBlock, optimisations: Optimisations) -> LoweredRows:
+    """Return the steps of a block, and the specs of its kernels."""
     outside = {name: f"next{at}" for at, name in enumerate(block.graph.outputs)}
     counts = by_cost(block.counts) if optimisations.profile else None
     weights = row_weights(counts, block.max_batch)
@@ -389,19 +391,7 @@ def _description(
         kept = set(block.graph.inputs) | {f"next{at}" for at in range(len(block.results))}
         values |= {name: type_ for name, type_ in rows.types.items() if name not in kept}
         weights |= rows.weights
-        own.append(
-            {
-                "name": block.name,
-                "operands": [types.index(one) for one in block.operands],
-                "results": [types.index(one) for one in block.results],
-                "phase": block.phase,
-                "max_batch": block.max_batch,
-                "load": rows.load,
-                "steps": rows.steps,
-            }
-        )
-        if block.lowest_of is not None:
-            own[-1]["lowest_of"] = block.lowest_of.to_json()
+        own.append(block_fields(block, rows, types))
     return {
         "format": PROGRAM_FORMAT,
         "name": model.name,
@@ -409,26 +399,55 @@ def _description(
         "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
         "functions": functions,
         "blocks": own,
-        "weights": _typed(_weight_types(model, weights)),
-        "values": _typed(values),
+        "weights": typed(_weight_types(model, weights)),
+        "values": typed(values),
         "max_rows": model.max_rows,
     }
 
 
+def block_fields(block: BatchedBlock, rows: LoweredRows, types: Sequence[Type]) -> dict[str, Any]:
+    """Return a block as ``program.json`` has it; `types` are those of the program, by number."""
+    found = {
+        "name": block.name,
+        "operands": [types.index(one) for one in block.operands],
+        "results": [types.index(one) for one in block.results],
+        "phase": block.phase,
+        "max_batch": block.max_batch,
+        "load": rows.load,
+        "steps": rows.steps,
+    }
+    return found if block.lowest_of is None else {**found, "lowest_of": block.lowest_of.to_json()}
+
+
 def _weight_types(model: ProgramModel, names: Iterable[str]) -> dict[str, TensorType]:
-    known: dict[str, TensorType] = {}
-    for block in model.blocks:
-        known |= block.graph.weights
+    constants: dict[str, TensorType] = {}
     for one in model.form["tensors"]:
         type_ = model.form["types"][one["type"]]
-        known.setdefault(one["value"], TensorType(type_["dtype"], tuple(map(Extent.of, type_["shape"]))))
+        constants[one["value"]] = TensorType(type_["dtype"], tuple(map(Extent.of, type_["shape"])))
+    return known_weights(model.blocks, constants, names)
+
+
+def known_weights(
+    blocks: Iterable[BlockModel], constants: Mapping[str, TensorType], names: Iterable[str]
+) -> dict[str, TensorType]:
+    """Return the types of weights that blocks or constants have, by name.
+
+    Raises
+    ------
+    ModelError
+        One is unknown.
+    """
+    known = dict(constants)
+    for block in blocks:
+        known |= block.graph.weights
     missing = [name for name in names if name not in known]
     if missing:
         raise ModelError(f"weights {', '.join(missing)} are unknown")
     return {name: known[name] for name in sorted(names)}
 
 
-def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+def typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+    """Return types as ``program.json`` has them."""
     return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
 
 

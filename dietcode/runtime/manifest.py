@@ -28,6 +28,7 @@ BUNDLE_FILES = (MODEL, REPORT)  # of a bundle whose weights are apart
 RECURSION, RECURSION_FORMAT = "recursion.json", "dietcode-recursion/1"  # a bundle of a recursion
 RECURSION_FILES = (RECURSION, REPORT)
 PROGRAM, PROGRAM_FORMAT = "program.json", "dietcode-program/1"  # a bundle of a program
+RECORDED_FORMAT = "dietcode-program/2"  # of one whose Python code runs as it is
 PROGRAM_FILES = (PROGRAM, REPORT)
 PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
@@ -321,6 +322,11 @@ def is_program(folder: Path) -> bool:
     return _has_format(folder, "dietcode-program/")
 
 
+def is_recorded(folder: Path) -> bool:
+    """Whether a folder says that it holds a program whose Python code runs as it is."""
+    return _has_format(folder, RECORDED_FORMAT)
+
+
 def has_parts(folder: Path) -> bool:
     """Whether a folder says that it holds a model, a recursion or a program, whose libraries are in it."""
     return is_bundle(folder) or is_recursion(folder) or is_program(folder)
@@ -328,6 +334,8 @@ def has_parts(folder: Path) -> bool:
 
 def kind_of_bundle(folder: Path) -> tuple[str, str]:
     """Return the format of a bundle, and the file that describes what it holds."""
+    if is_recorded(folder):
+        return RECORDED_FORMAT, PROGRAM
     if is_program(folder):
         return PROGRAM_FORMAT, PROGRAM
     return (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)

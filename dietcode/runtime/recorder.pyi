@@ -35,12 +35,14 @@ class Run:
     ----------
     compute : callable or None
         Runs a block in place of the program: ``compute(block, depth, count, operands, results)``. An operand
-        is the addresses of a table and of the positions of its rows, or 0 and the address of ids; a result is an
-        address. The phase of a depth is in its bits from the 24th on.
+        is the addresses of a table and of the positions of its rows, or 0 and the address of ids; a result is
+        an address. The phase of a depth is in its bits from the 24th on.
     observe : callable or None
         Takes a list of ``(block, depth, operands, first result)`` of the nodes that are about to run.
     failure : BaseException or None
         The exception that ended the run; every use of it raises this again until the next `begin`.
+    scheduler : object
+        Runs the instances that note in it, or None.
     is_traced : bool
         Whether runs of blocks are measured, from the next `begin` on.
     """
@@ -48,6 +50,7 @@ class Run:
     compute: Callable[..., object] | None
     observe: Callable[[list[tuple[int, int, tuple[int, ...], int]]], object] | None
     is_traced: bool
+    scheduler: Any
 
     def __new__(cls, machine: Machine, max_bytes: int) -> Run: ...
     @property
@@ -122,6 +125,9 @@ class Site:
 
 def value(handle: Handle, /) -> bool | int | float:
     """Return the number that a computed handle of one element is."""
+
+def pretend(cls: type, /) -> None:
+    """Let `isinstance` take every handle for an object of a class."""
 
 def current() -> Run | None:
     """Return this thread's current run."""

@@ -6,6 +6,7 @@
 enum { MOST_FREE = 1 << 12 };
 
 PyTypeObject *handle_type;
+static PyObject *pretended; /* the class that isinstance takes handles for, or NULL */
 static Handle *free_handles; /* linked by `weak` */
 static int num_free;
 
@@ -111,13 +112,27 @@ PyObject *value_of(PyObject *module, PyObject *object) {
   return self->dtype == BOOL ? PyBool_FromLong(value != 0) : PyLong_FromDouble(value);
 }
 
+static PyObject *get_class(PyObject *self, void *none) {
+  (void)none;
+  return Py_NewRef(pretended ? pretended : (PyObject *)Py_TYPE(self));
+}
+
+PyObject *pretend(PyObject *module, PyObject *class) {
+  (void)module;
+  PyObject *before = pretended;
+  pretended = Py_NewRef(class);
+  Py_XDECREF(before);
+  return Py_NewRef(Py_None);
+}
+
 static PyMemberDef handle_members[] = {
     {"number", T_INT, offsetof(Handle, number), READONLY, "in its run"},
     {"type_number", T_INT, offsetof(Handle, type), READONLY, "of its machine's types"},
     {"dtype_code", T_INT, offsetof(Handle, dtype), READONLY, "0 float32, 1 bool, 2 int64, 3 int32"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Handle, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
-static PyGetSetDef handle_getters[] = {{"run", get_run, NULL, "None when it is over", NULL},
+static PyGetSetDef handle_getters[] = {{"__class__", get_class, NULL, "for isinstance", NULL},
+                                       {"run", get_run, NULL, "None when it is over", NULL},
                                        {"type_shape", get_shape, NULL, "of its type", NULL},
                                        {"computed", get_computed, NULL, "whether it has a row or a tensor", NULL},
                                        {"row_address", get_row_address, NULL, "until its run is flushed again", NULL},

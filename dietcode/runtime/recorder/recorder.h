@@ -30,6 +30,7 @@ struct Run {
   Workplace *w;
   PyObject *compute, *observe; /* NULL for none */
   PyObject *failure;           /* the exception that ended it, or NULL */
+  PyObject *scheduler;         /* of its instances, or NULL */
   Run *before;                 /* the thread's current one before it began */
   Room handles_room;           /* of each number its handle, not counted, or NULL */
   int64_t num_known;           /* numbers that have a place there */
@@ -59,6 +60,7 @@ extern PyTypeObject *handle_type;
 int start_handles(PyObject *module);
 PyObject *handle_of(Run *run, int32_t number, int32_t type, Dtype dtype); /* the one of a number */
 PyObject *value_of(PyObject *module, PyObject *handle);
+PyObject *pretend(PyObject *module, PyObject *class); /* a handle's __class__ */
 
 /* given.c: tensors of PyTorch */
 typedef struct Given Given;
@@ -69,7 +71,7 @@ int are_exact(const void *data, Dtype dtype, int64_t count); /* as float32 */
 
 /* variants.c */
 typedef enum {
-  ROOT, EQUAL, TENSOR_VALUE, INT_VALUE, FLOAT_VALUE, TUPLE_OF, LIST_OF, RECORD_OF, MADE_VALUE, ANY, SLICE_OF, ARGUMENT,
+  ROOT, EQUAL, TENSOR_VALUE, INT_VALUE, FLOAT_VALUE, TUPLE_OF, LIST_OF, RECORD_OF, MADE_VALUE, ANY, SLICE_OF, ARGUMENT, CONSTANT,
   NUM_KINDS
 } PatternKind;
 enum { RESULT_OBJECT, RESULT_VALUE }; /* the first kinds of a result */

@@ -338,14 +338,17 @@ static int set_is_traced(PyObject *self, PyObject *value, void *none) {
   return is < 0 ? -1 : 0;
 }
 
+static int set_member(PyObject *self, PyObject *value, void *offset) {
+  replace((PyObject **)((char *)self + (intptr_t)offset), value && value != Py_None ? Py_NewRef(value) : NULL);
+  return 0;
+}
+
 static int set_callable(PyObject *self, PyObject *value, void *offset) {
-  PyObject **place = (PyObject **)((char *)self + (intptr_t)offset);
   if (value && value != Py_None && !PyCallable_Check(value)) {
     PyErr_SetString(PyExc_TypeError, "takes a function, or None");
     return -1;
   }
-  replace(place, value && value != Py_None ? Py_NewRef(value) : NULL);
-  return 0;
+  return set_member(self, value, offset);
 }
 
 static int visit_run(PyObject *object, visitproc visit, void *arg) {
@@ -354,6 +357,7 @@ static int visit_run(PyObject *object, visitproc visit, void *arg) {
   Py_VISIT(self->compute);
   Py_VISIT(self->observe);
   Py_VISIT(self->failure);
+  Py_VISIT(self->scheduler);
   return 0;
 }
 
@@ -362,6 +366,7 @@ static int clear_run(PyObject *object) {
   Py_CLEAR(self->compute);
   Py_CLEAR(self->observe);
   Py_CLEAR(self->failure);
+  Py_CLEAR(self->scheduler);
   return 0;
 }
 
@@ -385,6 +390,7 @@ static PyGetSetDef run_getters[] = {
     {"machine", get_member, NULL, "whose blocks it runs", (void *)offsetof(Run, machine)},
     {"compute", get_member, set_callable, "in the program's place", (void *)offsetof(Run, compute)},
     {"observe", get_member, set_callable, "takes what is run", (void *)offsetof(Run, observe)},
+    {"scheduler", get_member, set_member, "of its instances", (void *)offsetof(Run, scheduler)},
     {"failure", get_member, NULL, "the exception that ended it", (void *)offsetof(Run, failure)},
     {"is_traced", get_is_traced, set_is_traced, "from the next begin on", NULL},
     {"traced", get_traced, NULL, "(depth, block, rows, nsecs) of each run of a block", NULL},

@@ -202,11 +202,23 @@ static PyObject *build_items(Match *m, const Pattern *p, const int32_t *results)
   return record;
 }
 
+/* A row of its own each time: what a function makes anew may be changed in place. */
+static PyObject *copy_constant(Match *m, const Pattern *p) {
+  Workplace *w = m->run->w;
+  int64_t bytes = w->machine->types[p->type].row_bytes;
+  char *row = reserve(w, &w->scratch_room, bytes + 1); /* its table may move */
+  if (row) memcpy(row, w->tables[p->type].data + w->states[p->count] * bytes, bytes);
+  int32_t number = row ? new_row(w, p->type, row) : -1;
+  if (number < 0 || !reserve_handles(m->run)) return fail_run(m->run), NULL;
+  return handle_of(m->run, number, p->type, p->dtype);
+}
+
 static PyObject *build(Match *m, const int32_t *results) {
   const Pattern *p = m->next++;
   switch ((int)p->kind) {
     case RESULT_OBJECT: return Py_NewRef(p->object);
     case RESULT_VALUE: return handle_of(m->run, results[p->type], m->variant->types[p->type], p->dtype);
+    case CONSTANT: return copy_constant(m, p);
     case ARGUMENT: return Py_NewRef(m->leaves[p->type].object);
     default: return build_items(m, p, results);
   }

@@ -4,7 +4,7 @@
  * number and these; the tree of the result. Of the trees' nodes, by kind:
  *   arguments: ROOT obj · EQUAL obj · TENSOR type ndim extents · INT type num_ids · FLOAT type · TUPLE n · LIST n · RECORD obj n
  *     · MADE type dtype ndim extents · ANY · SLICE, of three trees
- *   the result: 0 obj · 1 result dtype · TUPLE n · LIST n · RECORD obj n · ARGUMENT value
+ *   the result: 0 obj · 1 result dtype · TUPLE n · LIST n · RECORD obj n · ARGUMENT value · CONSTANT number dtype
  * An operand is the number of a value among the arguments, or -1 - the number of a result of an earlier note. */
 #include "recorder.h"
 
@@ -100,6 +100,11 @@ static void read_result(Reader *r, int depth) {
       check(r, !v->machine->machine->types[v->types[p->type]].is_int, "a result of integers");
       break;
     case ARGUMENT: p->type = (int32_t)take(r, 0, v->num_leaves - 1, "the number of a value"); break;
+    case CONSTANT:
+      p->count = (int32_t)take(r, 0, v->machine->machine->num_tensors - 1, "the number of a constant");
+      p->dtype = (Dtype)take(r, FLOAT32, NUM_DTYPES - 1, "a dtype");
+      if (!r->wrong) p->type = (int32_t)v->machine->machine->tensors[p->count].type;
+      break;
     case TUPLE_OF: case LIST_OF: case RECORD_OF:
       read_items(r, p);
       for (int32_t i = 0; i < p->count && !r->wrong; i++) read_result(r, depth + 1);

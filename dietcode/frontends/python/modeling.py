@@ -1,0 +1,345 @@
+"""From a marked function and samples to a recorded program as data: needs PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.frontends.python.blocks import Blocks
+from dietcode.frontends.python.blocks import Variant as MadeVariant
+from dietcode.frontends.python.discovery import Discovery, Found
+from dietcode.frontends.python.forming import Forming
+from dietcode.frontends.python.observing import Observation, is_in_place, same_random_numbers
+from dietcode.frontends.python.profile import TorchMachine, Watched, lowest_of
+from dietcode.frontends.python.purity import Purity
+from dietcode.graph.program_model import MAX_SHOWN, BlockModel, rows_of_tables
+from dietcode.graph.recorded_model import RecordedModel
+from dietcode.programs.module import Program
+from dietcode.programs.optimisations import ALL, Optimisations
+from dietcode.programs.profiling import phases_of
+from dietcode.runtime.recorded.calling import arguments_of, record_instances
+from dietcode.runtime.recorded.regions import Region
+from dietcode.runtime.recorded.session import Rewritten, Session
+from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorded.variants import RecordedRegion, Variant
+
+BATCHES = (1, 8)  # instances of a call that count beside all samples at once
+_MOST_ROUNDS = 12
+
+
+@dataclass
+class FormedProgram:
+    """A program whose functions have regions, with blocks that PyTorch computes.
+
+    Attributes
+    ----------
+    program : Program
+    blocks : Blocks
+    regions : list of RecordedRegion
+    units : dict of Unit to (list of Region, list of int)
+    rewritten : Rewritten
+    constants : list of str
+        Weights that regions return.
+    """
+
+    program: Program
+    blocks: Blocks
+    regions: list[RecordedRegion]
+    units: dict[Unit, tuple[list[Region], list[int]]]
+    rewritten: Rewritten
+    constants: list[str]
+    samples: list[Any] = field(default_factory=list)
+
+    def run(
+        self, machine: TorchMachine, instances: Sequence[Any], watched: Watched | None = None
+    ) -> list[Any]:
+        """Return the results of instances, or their exceptions, by blocks that PyTorch computes."""
+        session = Session(self.regions, machine.machine, machine.types, class_of, lambda weights: True)
+        self.rewritten.install()
+        return record_instances(self.program, instances, session, machine.compute, watched and watched.observe)
+
+    def machine(self, phases: Sequence[int] | None = None) -> TorchMachine:
+        """Return a machine of its blocks."""
+        known = phases or [0] * len(self.blocks.blocks)
+        return TorchMachine(
+            self.blocks.blocks, known, [self.blocks.weights.arrays[name] for name in self.constants]
+        )
+
+
+def class_of(unit: Unit, name: str) -> Any:
+    """Return a class of a named tuple by its name."""
+    module, _, qualname = name.partition(".")
+    for known in [one for key, one in sys.modules.items() if key.rpartition(".")[2] == module]:
+        found: Any = known
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+    raise ModelError(f"{unit.file}: no class {name}")
+
+
+def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
+    """Find the regions of a program, and make blocks of them.
+
+    Parameters
+    ----------
+    program : Program
+    samples : sequence
+        Instances, as the program takes them.
+
+    Raises
+    ------
+    ModelError
+        A sample fails.
+    """
+    run = _runner(program, samples)
+    observation = Observation(run)
+    purity = Purity(observation)
+    may_change = _may_change(observation)
+    broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
+    known: dict[Any, tuple[Found, str | None, list[MadeVariant]]] = {}
+    for _ in range(_MOST_ROUNDS):
+        units: dict[Unit, tuple[list[Region], list[int]]] = {}
+        for unit in observation.units:
+            forming = Forming(observation, purity, unit, broken[unit]).run()
+            if forming.regions or forming.concurrent:
+                units[unit] = forming.regions, forming.concurrent
+        discovery = Discovery(observation, units, may_change)
+        discovery.run(run)
+        refused = {id(found) for found, _ in discovery.refused}
+        is_broken = False
+        blocks = Blocks()
+        reasons: dict[int, str] = {}
+        for number, found in enumerate(discovery.found):
+            if not found.examples and id(found) not in refused:
+                continue
+            reason = next((one for own, one in discovery.refused if own is found), None)
+            if reason is None:
+                reason = blocks.add(number, found)
+            if reason is not None:
+                reasons[number] = reason
+                is_broken |= _break(found, broken[found.unit])
+        if not is_broken:
+            break
+    del known
+    return _formed(program, samples, observation, units, discovery, blocks, reasons)
+
+
+def _break(found: Found, broken: set[int]) -> bool:
+    """Let a region that is no block be parts of it next time; return whether it has any."""
+    region = found.region
+    nodes = region.statements if len(region.statements) + len(region.hoisted) > 1 else ()
+    if nodes:  # statements of their own first
+        new = set(nodes) - broken
+        broken |= new
+        return bool(new)
+    number = (region.statements or region.hoisted)[0]
+    node: Any = found.unit.nodes[number]
+    if region.statements:
+        node = node.value
+        broken.add(number)
+    number = found.unit.numbers[node]
+    if number in broken:
+        return False
+    broken.add(number)
+    return True
+
+
+def _may_change(observation: Observation) -> bool:
+    """Whether a tensor may be changed in place somewhere."""
+    for unit in observation.units:
+        for node in unit.nodes:
+            if not is_in_place(node):
+                continue
+            value: Any = getattr(node, "value", None) or node.func.value  # type: ignore[attr-defined]
+            known = observation.fact(unit, value)
+            if known is None or known.is_wild or any(kind[0] == "tensor" for kind in known.kinds):
+                return True
+    return False
+
+
+def _formed(
+    program: Program,
+    samples: Sequence[Any],
+    observation: Observation,
+    units: dict[Unit, tuple[list[Region], list[int]]],
+    discovery: Discovery,
+    blocks: Blocks,
+    reasons: dict[int, str],
+) -> FormedProgram:
+    constants: list[str] = []
+    regions: list[RecordedRegion] = []
+    kept: dict[Unit, tuple[list[Region], list[int]]] = {}
+    for number, found in enumerate(discovery.found):
+        made = [_variant(one, constants) for one in blocks.variants.get(number, ())]
+        if made or number in reasons:
+            regions.append(RecordedRegion(found.unit, found.region, made, reasons.get(number, "")))
+        if made:
+            kept.setdefault(found.unit, ([], units[found.unit][1]))[0].append(found.region)
+    for unit, (_, concurrent) in units.items():
+        if concurrent:
+            kept.setdefault(unit, ([], concurrent))
+    rewritten = Rewritten(kept, observation.flags, observation.globals)
+    return FormedProgram(program, blocks, regions, kept, rewritten, constants, list(samples))
+
+
+def _variant(made: MadeVariant, constants: list[str]) -> Variant:
+    """Return a variant as the runtime has it."""
+    if made.block is None:
+        names = iter(made.constants)
+
+        def place() -> int:
+            name = next(names)
+            if name not in constants:
+                constants.append(name)
+            return constants.index(name)
+
+        return Variant(made.specs, [], _of_constants(made.result, place))
+    count = sum(1 for spec in made.specs for _ in _leaves_in(spec))
+    notes = [(made.block, list(range(count)))]
+    return Variant(made.specs, notes, _named(made.result), made.weights, made.limits)
+
+
+def _leaves_in(spec: Any) -> Any:
+    if spec[0] in ("tensor", "int", "float"):
+        yield spec
+    elif spec[0] in ("tuple", "list", "slice", "record"):
+        for one in spec[-1]:
+            yield from _leaves_in(one)
+
+
+def _named(result: Any) -> Any:
+    """Return a result's tree with classes by their names."""
+    word = result[0]
+    if word in ("tuple", "list"):
+        return [word, [_named(one) for one in result[1]]]
+    if word == "record":
+        cls = result[1][0]
+        return [word, f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}", [_named(one) for one in result[2]]]
+    return result
+
+
+def _of_constants(result: Any, place: Callable[[], int]) -> Any:
+    word = result[0]
+    if word == "result":
+        return ["made", place(), result[1]]
+    if word in ("tuple", "list"):
+        return [word, [_of_constants(one, place) for one in result[1]]]
+    if word == "record":
+        return _named([word, result[1], [_of_constants(one, place) for one in result[2]]])
+    return result
+
+
+def _runner(program: Program, samples: Sequence[Any]) -> Callable[[], list[Any]]:
+    def run() -> list[Any]:
+        import torch
+
+        found: list[Any] = []
+        with torch.no_grad():
+            for one in samples:
+                try:
+                    found.append(program.function(*program.bound, *arguments_of(program, copy.deepcopy(one))))
+                except Exception as error:
+                    found.append(error)
+        return found
+
+    return run
+
+
+def record(
+    program: Program, samples: Sequence[Any], name: str, optimisations: Optimisations = ALL
+) -> tuple[RecordedModel, FormedProgram]:
+    """Return a program as data, and what it was made of.
+
+    Parameters
+    ----------
+    program : Program
+    samples : sequence
+        Instances, as the program takes them.
+    name : str
+        What it is called.
+    optimisations : Optimisations
+        Of these, those that recording shows.
+
+    Raises
+    ------
+    ModelError
+        There is no sample, or nothing to compile.
+    """
+    if not samples:
+        raise ModelError("--samples: there is none; allowed: a list of instances")
+    formed = form_program(program, samples)
+    many = len(formed.blocks.blocks)
+    if not many:
+        raise ModelError(
+            f"{name}: has no tensor code that depends on an instance and has a kernel; there is nothing to compile"
+        )
+    first = _watched(formed, [0] * many, len(samples))
+    phases = phases_of(first.edges, many) if optimisations.phases else [0] * many
+    sizes = sorted({len(samples), *(one for one in BATCHES if one < len(samples))})
+    runs = [_watched(formed, phases, size) for size in sizes]
+    buckets: list[Counter[int]] = [Counter() for _ in range(many)]
+    together: list[Counter[int]] = [Counter() for _ in range(many)]
+    shown: list[tuple[int, int, int, int]] = []
+    made: list[set[int]] = [set() for _ in range(many)]
+    for run in runs:
+        for _, _, block, rows in run.buckets:
+            buckets[block][rows] += 1
+        if not shown or len(run.buckets) <= MAX_SHOWN:
+            shown = run.buckets[:MAX_SHOWN]
+        for counts in run.flushes:
+            for block, rows in counts.items():
+                together[block][rows] += 1
+        for block, at in run.made:
+            made[block].add(at)
+    blocks = tuple(
+        BlockModel(
+            one.graph,
+            one.operands,
+            one.results,
+            tuple(at in made[number] for at in range(len(one.operands))),
+            phases[number],
+            dict(buckets[number]),
+            dict(together[number]),
+            lowest_of(runs, number),
+        )
+        for number, one in enumerate(formed.blocks.blocks)
+    )
+    constants = tuple((one, formed.blocks.weights.arrays[one].shape) for one in formed.constants)
+    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in formed.units.items())
+    model = RecordedModel(
+        name, blocks, constants, units, len(samples), rows_of_tables(blocks), tuple(shown)
+    )
+    return model, formed
+
+
+def _watched(formed: FormedProgram, phases: Sequence[int], size: int) -> Watched:
+    watched = Watched(formed.blocks.blocks)
+    with same_random_numbers():
+        formed.run(formed.machine(phases), [copy.deepcopy(one) for one in formed.samples[:size]], watched)
+    return watched
+
+
+def _unit_json(
+    unit: Unit, own: tuple[list[Region], list[int]], regions: Sequence[RecordedRegion]
+) -> dict[str, Any]:
+    known = {one.region: one for one in regions if one.unit is unit}
+    return {
+        "file": unit.file.rpartition("/")[2],
+        "qualname": unit.qualname,
+        "digest": unit.digest,
+        "concurrent": list(own[1]),
+        "regions": [
+            {
+                "region": region.to_json(),
+                "variants": [one.to_json() for one in known[region].variants.values()],
+                "reason": known[region].reason,
+            }
+            for region in own[0]
+        ],
+    }

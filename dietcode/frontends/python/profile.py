@@ -1,0 +1,179 @@
+"""How often each number of rows comes, and which block reads which, by recording samples with blocks that PyTorch computes."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dietcode.frontends.python.blocks import Block
+from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
+from dietcode.runtime.recorded.variants import Type, machine_of_types
+from dietcode.runtime.recorder import Machine
+
+_PHASE_BITS = 24
+Sources = tuple[NumberSource | None, ...]
+
+
+class TorchMachine:
+    """A machine whose blocks PyTorch computes, row by row.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+    phases : sequence of int
+    constants : sequence of array
+        Rows that regions return.
+
+    Attributes
+    ----------
+    machine : Machine
+    types : list of Type
+    """
+
+    def __init__(self, blocks: Sequence[Block], phases: Sequence[int], constants: Sequence[Any]) -> None:
+        self._blocks = blocks
+        kept = [np.ascontiguousarray(one, np.float32) for one in constants]
+        self.types: list[Type] = [("float32", one.shape) for one in kept]
+        for block in blocks:
+            self.types += [*block.operands, *block.results]
+        self.types = list(dict.fromkeys([*self.types, NUMBER, ("float32", ())]))
+        words: list[int] = []
+        num_buffers = 0
+        for block, phase in zip(blocks, phases, strict=True):
+            words += [phase, MAX_ROWS, len(block.operands), len(block.results), 0]
+            for one in block.operands:
+                is_number = one == NUMBER
+                words += [self.types.index(one), num_buffers, num_buffers + 1, int(is_number), -1]
+                num_buffers += 2
+            for one in block.results:
+                words += [self.types.index(one), num_buffers]
+                num_buffers += 1
+            words.append(-1)
+        program = array("q", [num_buffers, len(blocks), *[0] * len(blocks), 0, 0])
+        pairs = [
+            (self.types.index(("float32", one.shape)), one.__array_interface__["data"][0]) for one in kept
+        ]
+        self.machine: Machine = machine_of_types(
+            self.types, pairs, MAX_ROWS, words, len(blocks), num_buffers, program, kept
+        )
+
+    def compute(self, block: int, depth: int, count: int, operands: Any, results: Any) -> None:
+        """Run a block; as the recorder calls it."""
+        import torch
+
+        own = self._blocks[block]
+        given: list[Any] = []
+        for (dtype, shape), (table, positions) in zip(own.operands, operands, strict=True):
+            at = _array(positions, np.int32, (count,))
+            if dtype == "int32":
+                given.append(torch.from_numpy(at.astype(np.int64)))
+            else:
+                rows = _array(table, np.float32, (int(at.max()) + 1, *shape))
+                given.append(torch.from_numpy(rows[at]))
+        targets = [
+            _array(address, np.float32, (count, *shape))
+            for (_, shape), address in zip(own.results, results, strict=True)
+        ]
+        with torch.no_grad():
+            for row in range(count):
+                made = own.module(*(one[row] for one in given))
+                for target, one in zip(targets, made, strict=True):
+                    target[row] = one.numpy()
+
+
+def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> Any:
+    size = 4 * int(np.prod(shape, dtype=np.int64))
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+
+
+@dataclass
+class Watched:
+    """What runs of samples note.
+
+    Attributes
+    ----------
+    buckets : list of (int, int, int, int)
+        Flush, depth with its phase, block, and rows of each.
+    flushes : list of Counter of int
+        By block, how many calls each noted.
+    edges : set of (int, int)
+        (reader, read) blocks.
+    sources : list of Counter
+        Of each bucket, how many of its rows had which sources.
+    made : set of (int, int)
+        The operands, of each block, that a block computed.
+    """
+
+    blocks: Sequence[Block]
+    buckets: list[tuple[int, int, int, int]] = field(default_factory=list)
+    flushes: list[Counter[int]] = field(default_factory=list)
+    edges: set[tuple[int, int]] = field(default_factory=set)
+    sources: list[Counter[Sources | None]] = field(default_factory=list)
+    made: set[tuple[int, int]] = field(default_factory=set)
+    _makers: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+
+    def observe(self, nodes: Sequence[tuple[int, int, tuple[int, ...], int]]) -> None:
+        """Take the nodes of a flush; as the recorder calls it."""
+        flush = len(self.flushes)
+        self.flushes.append(Counter(block for block, *_ in nodes))
+        rows: dict[tuple[int, int], Counter[Sources | None]] = {}
+        for number, (block, depth, operands, first) in enumerate(nodes):
+            for result in range(len(self.blocks[block].results)):
+                self._makers[first + result] = flush, number, block, result
+            rows.setdefault((depth, block), Counter())[self._sources(block, operands, flush)] += 1
+        for (depth, block), counts in sorted(rows.items(), key=lambda one: one[0]):
+            self.buckets.append((flush, depth, block, sum(counts.values())))
+            self.sources.append(counts)
+
+    def _sources(self, block: int, operands: Sequence[int], flush: int) -> Sources | None:
+        leaders: dict[int, int] = {}
+        found: list[NumberSource | None] = []
+        are_numbers = True
+        for at, one in enumerate(operands):
+            maker = self._makers.get(one)
+            if maker is None:
+                found.append(None)
+                continue
+            self.made.add((block, at))
+            of_flush, node, own, result = maker
+            self.edges.add((block, own))
+            if self.blocks[own].operands != (NUMBER,) or of_flush != flush:
+                are_numbers = False
+                continue
+            found.append(NumberSource(own, result, leaders.setdefault(node, at)))
+        return tuple(found) if leaders and are_numbers else None
+
+
+def lowest_of(runs: Sequence[Watched], block: int) -> Lowest | None:
+    """Return the calls of a block that are of whole numbers alone; None where there are none."""
+    kinds: Counter[Sources] = Counter()
+    for run in runs:
+        for bucket, sources in zip(run.buckets, run.sources, strict=True):
+            if bucket[2] == block:
+                kinds.update({one: count for one, count in sources.items() if one is not None})
+    if not kinds:
+        return None
+    ((chosen, _),) = kinds.most_common(1)
+    rows, rest = Counter[int](), Counter[int]()
+    for run in runs:
+        of_flush = Counter[int]()
+        for (flush, _, own, count), sources in zip(run.buckets, run.sources, strict=True):
+            if own != block:
+                continue
+            of_flush[flush] += sources[chosen]
+            if count > sources[chosen]:
+                rest[count - sources[chosen]] += 1
+        rows.update(count for count in of_flush.values() if count)
+    return Lowest(chosen, dict(rows), dict(rest))
+
+
+Recorded = Callable[[TorchMachine, Watched, int], Any]
+"""``(machine, watched, instances)``: records that many samples."""

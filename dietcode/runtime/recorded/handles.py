@@ -1,0 +1,261 @@
+"""Handles as tensors: isinstance says so, and whatever is asked of them is answered as by a tensor.
+
+A handle is made into a tensor where no region has what is done with it: its instance waits for the value, and PyTorch
+computes, which is counted by the line of the user's code. From then on it is that tensor, in-place changes included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dietcode.runtime.recorded.fibers import wait
+from dietcode.runtime.recorder import Handle, current, pretend, value
+
+DTYPES = torch.float32, torch.bool, torch.int64, torch.int32  # by the code of a handle
+
+# Answered by the type alone, without a value.
+_METADATA = frozenset(
+    [
+        "shape",
+        "size",
+        "dim",
+        "ndim",
+        "ndimension",
+        "dtype",
+        "device",
+        "numel",
+        "nelement",
+        "itemsize",
+        "nbytes",
+        "element_size",
+        "stride",
+        "layout",
+        "names",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "is_sparse",
+        "is_cuda",
+        "is_cpu",
+        "is_meta",
+        "is_quantized",
+        "is_contiguous",
+        "is_leaf",
+        "requires_grad",
+        "grad",
+        "grad_fn",
+        "storage_offset",
+        "__len__",
+    ]
+)
+_OWN = frozenset(  # of every class
+    [
+        "__class__",
+        "__new__",
+        "__init__",
+        "__init_subclass__",
+        "__subclasshook__",
+        "__getattribute__",
+        "__getattr__",
+        "__setattr__",
+        "__delattr__",
+        "__dict__",
+        "__dir__",
+        "__doc__",
+        "__module__",
+        "__weakref__",
+        "__annotations__",
+        "__hash__",
+        "__sizeof__",
+        "__torch_function__",
+        "__torch_dispatch__",
+        "__dlpack_c_exchange_api__",
+    ]
+)
+
+
+def tensor_of(handle: Handle) -> torch.Tensor:
+    """Return the tensor that a handle is from now on, and wait for its value if it has none."""
+    if handle.tensor is None:
+        if not handle.computed:
+            wait(handle)
+        if handle.tensor is None:  # others may have made it meanwhile
+            handle.tensor = _copied(handle)
+    return handle.tensor
+
+
+def real(given: Any) -> Any:
+    """Return a value with tensors in place of handles, in tuples, lists and dicts."""
+    cls = type(given)
+    if cls is Handle:
+        return tensor_of(given)
+    if cls is tuple or cls is list:
+        return cls([real(one) for one in given])
+    if cls is dict:
+        return {name: real(one) for name, one in given.items()}
+    return cls(*map(real, given)) if isinstance(given, tuple) and hasattr(cls, "_fields") else given
+
+
+def _copied(handle: Handle) -> torch.Tensor:
+    """Return the row of a computed handle as a new tensor."""
+    shape: tuple[int, ...] = handle.type_shape
+    num_elements = _face(shape, 0).numel()
+    with torch._C.DisableTorchFunction():
+        if not num_elements:
+            return torch.empty(shape, dtype=DTYPES[handle.dtype_code])
+        memory = (ctypes.c_float * num_elements).from_address(handle.row_address)
+        row = torch.frombuffer(memory, dtype=torch.float32).reshape(shape)
+        return row.clone() if handle.dtype_code == 0 else row.to(DTYPES[handle.dtype_code])
+
+
+@functools.lru_cache(maxsize=1024)
+def _face(shape: tuple[int, ...], code: int) -> torch.Tensor:
+    """Return a tensor that has the same metadata."""
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        return torch.empty(shape, dtype=DTYPES[code], device="cpu")
+
+
+def _face_of(handle: Handle) -> torch.Tensor:
+    return _face(handle.type_shape, handle.dtype_code) if handle.tensor is None else handle.tensor
+
+
+def _eager(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Compute with PyTorch, and return the handle where the result is its tensor, as in-place operators do."""
+    run = current()
+    counts = None if run is None or run.scheduler is None else run.scheduler.counts
+    if counts is not None:
+        counts.note("no region", getattr(function, "__name__", str(function)))
+    result = function(*real(args), **real(named))
+    for one in (*args, *named.values()):
+        if type(one) is Handle and one.tensor is result:
+            return one
+    return result
+
+
+# ---- What the class of handles gets ----
+
+
+def _torch_function(
+    cls: type, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    name = getattr(function, "__name__", "")
+    if name in _METADATA and len(args) == 1 and type(args[0]) is Handle:
+        return function(_face_of(args[0]), **(kwargs or {}))
+    return _eager(function, args, kwargs or {})
+
+
+def _bool(self: Handle) -> bool:
+    if not self.computed:
+        wait(self)
+    try:
+        return bool(value(self))
+    except (ValueError, RuntimeError):  # more than one element: PyTorch says so
+        return bool(tensor_of(self))
+
+
+def _item(self: Handle) -> Any:
+    if not self.computed:
+        wait(self)
+    try:
+        return value(self)
+    except (ValueError, RuntimeError):
+        return tensor_of(self).item()
+
+
+def _float(self: Handle) -> float:
+    return float(_item(self))
+
+
+def _int(self: Handle) -> int:
+    return int(_item(self))
+
+
+def _index(self: Handle) -> int:
+    return (
+        int(tensor_of(self).__index__())
+        if self.dtype_code == 0 or self.tensor is not None
+        else int(_item(self))
+    )
+
+
+def _tolist(self: Handle) -> Any:
+    if self.tensor is not None:
+        return self.tensor.tolist()
+    if not self.computed:
+        wait(self)
+    return _copied(self).tolist() if self.type_shape else value(self)
+
+
+def _detach(self: Handle) -> Any:
+    return self if self.tensor is None else self.tensor.detach()
+
+
+def _get_other(self: Handle, name: str) -> Any:
+    """Return an attribute that a user has set, on this tensor or on the class."""
+    if self.tensor is None and not hasattr(torch.Tensor, name):
+        raise AttributeError(f"'Tensor' object has no attribute '{name}'")
+    return getattr(tensor_of(self), name)
+
+
+def _set(self: Handle, name: str, given: Any) -> None:
+    is_own = name == "tensor" or hasattr(Handle, name)
+    object.__setattr__(self, name, given) if is_own else setattr(tensor_of(self), name, real(given))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def call(self: Handle, *args: Any, **named: Any) -> Any:
+        return _eager(getattr(torch.Tensor, name), (self, *args), named)
+
+    call.__name__ = name
+    return call
+
+
+def _attribute(name: str) -> property:
+    def get(self: Handle) -> Any:
+        return getattr(tensor_of(self), name)
+
+    def set_(self: Handle, given: Any) -> None:
+        setattr(tensor_of(self), name, real(given))
+
+    return property(get, set_)
+
+
+def _metadata(name: str) -> property:
+    def set_(self: Handle, given: Any) -> None:
+        setattr(tensor_of(self), name, real(given))
+
+    return property(lambda self: getattr(_face_of(self), name), set_)
+
+
+@functools.cache
+def install() -> None:
+    """Let handles pass as tensors, in this process from now on."""
+    found: dict[str, Any] = {
+        "__torch_function__": classmethod(_torch_function),
+        "__hash__": object.__hash__,
+        "__bool__": _bool,
+        "__float__": _float,
+        "__int__": _int,
+        "__index__": _index,
+        "item": _item,
+        "tolist": _tolist,
+        "detach": _detach,
+        "__getattr__": _get_other,
+        "__setattr__": _set,
+    }
+    for name in set(dir(torch.Tensor)) - found.keys() - _OWN:
+        own = getattr(torch.Tensor, name)
+        if name in _METADATA:
+            found[name] = _metadata(name)
+        elif callable(own):
+            found[name] = _method(name)
+        else:
+            found[name] = _attribute(name) if hasattr(own, "__get__") else own
+    for name, one in found.items():
+        setattr(Handle, name, one)
+    pretend(torch.Tensor)

@@ -1,0 +1,177 @@
+"""A recorded program in a call: what regions are for the arguments that come, and what ran eagerly."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dietcode.runtime.recorded.describing import Names, UndescribedError
+from dietcode.runtime.recorded.regions import Region, region_function, rewritten
+from dietcode.runtime.recorded.units import Replacement, Unit
+from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, bound_weights, words_of
+from dietcode.runtime.recorder import Machine, Site
+
+_MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
+_of_thread = threading.local()
+
+
+def current_session() -> Session | None:
+    """Return the session of this thread's innermost call; None outside of one."""
+    stack = getattr(_of_thread, "stack", None)
+    return stack[-1] if stack else None
+
+
+class Session:
+    """What a program's regions are on one machine.
+
+    Parameters
+    ----------
+    regions : sequence of RecordedRegion
+    machine : Machine
+    types : sequence of Type
+        Of the machine.
+    classes : callable
+        ``(unit, name) -> class`` of named tuples.
+    accepts : callable
+        ``(tensors by the names of weights) -> bool``: whether blocks were made for these weights.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[RecordedRegion],
+        machine: Machine,
+        types: Sequence[Type],
+        classes: Callable[[Unit, str], Any],
+        accepts: Callable[[dict[str, Any]], bool],
+    ) -> None:
+        self.machine, self.types = machine, list(types)
+        self._regions = {(one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions}
+        self._classes, self._accepts = classes, accepts
+        self._names = Names()
+        self._function: Any = None
+
+    def __enter__(self) -> Session:
+        """Be the session of this thread."""
+        if not hasattr(_of_thread, "stack"):
+            _of_thread.stack = []
+        _of_thread.stack.append(self)
+        self._names = Names()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Be it no more."""
+        _of_thread.stack.pop()
+
+    def missed(self, key: Any, site: Site, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Return what a region gives for arguments that no variant of the recorder matches."""
+        region = self._regions.get(key)
+        if region is None:  # of another program, which shares the function
+            return function(*args)
+        try:
+            variant, described = region.variant_of(args, self._names)
+            numbers = with_numbers(args)
+            if numbers is not None:
+                return site.call(*numbers)
+            name = "|".join(str(id(one)) for one in described.roots)
+            bound = f"{name}|{variant.specs}"
+            region.bound[bound] += 1
+            if region.bound[bound] > 1:
+                raise UndescribedError("numbers or tensors that its kernels do not take")
+            if len(region.bound) > _MOST_BOUND:
+                raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
+            weights = bound_weights(variant, described.roots, function)
+            if not self._accepts(weights):
+                raise UndescribedError("other weights than those that it was compiled with")
+            words, objects = words_of(
+                variant, self.types, described.roots, lambda name: self._classes(region.unit, name)
+            )
+            site.add(self.machine, words, objects)
+        except UndescribedError as error:
+            region.eager[str(error)] += 1
+            return function(*args)
+        return site.call(*args)
+
+
+def with_numbers(args: Sequence[Any]) -> list[Any] | None:
+    """Return arguments whose handles of one whole number are that number; None where there is none."""
+    from dietcode.runtime.recorder import Handle
+
+    found, changed = [], False
+    for one in args:
+        if type(one) is Handle and one.dtype_code == 2 and not one.type_shape:
+            found.append(int(one))
+            changed = True
+        elif type(one) is tuple:
+            inner = with_numbers(one)
+            changed |= inner is not None
+            found.append(one if inner is None else tuple(inner))
+        else:
+            found.append(one)
+    return found if changed else None
+
+
+def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return what a region gives, in a call of a program or outside of one."""
+    session = current_session()
+    return function(*args) if session is None else session.missed(key, site, function, args)
+
+
+def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
+    from dietcode.runtime.recorded.fibers import concurrent
+
+    return tuple(concurrent([functools.partial(function, *args) for function, args in pairs]))
+
+
+class Rewritten:
+    """The functions of a program, whose regions record.
+
+    Parameters
+    ----------
+    units : dict of Unit to (list of Region, list of int)
+        With the calls of `dietcode.concurrent`.
+    flags, spaces : dict
+        By file, the flags of its code, and its global variables.
+    """
+
+    _lock = threading.Lock()
+    _active: dict[tuple[str, str], Rewritten] = {}
+
+    def __init__(
+        self,
+        units: dict[Unit, tuple[list[Region], list[int]]],
+        flags: dict[str, int],
+        spaces: dict[str, dict[str, Any]],
+    ) -> None:
+        changed = []
+        self._units = list(units)
+        for unit, (regions, concurrent) in units.items():
+            functions = [region_function(unit, one, flags[unit.file], spaces[unit.file]) for one in regions]
+            sites = [
+                SITES.of(unit, one, function, on_miss) for one, function in zip(regions, functions, strict=True)
+            ]
+            calls = [one.call for one in sites]
+            tree = rewritten(unit, regions, {at: at for at in range(len(regions))}, concurrent, len(regions))
+            changed.append((unit, tree, [*calls, lazily]))
+        self._replacement = Replacement(changed, flags)
+
+    def install(self) -> None:
+        """Give the functions their code, unless they have it: another program may share some of them."""
+        keys = [(one.file, one.qualname) for one in self._units]
+        if all(self._active.get(key) is self for key in keys):
+            return
+        with self._lock:
+            self._replacement.install()
+            self._active |= dict.fromkeys(keys, self)
+
+
+def eager_lines(regions: Sequence[RecordedRegion]) -> Counter[tuple[str, str]]:
+    """Return how often regions ran eagerly, by line and reason."""
+    found: Counter[tuple[str, str]] = Counter()
+    for one in regions:
+        for reason, count in one.eager.items():
+            found[one.where, reason] += count
+    return found

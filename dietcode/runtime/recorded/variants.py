@@ -1,0 +1,302 @@
+"""Variants of regions in the words of the recorder, and sites that are shared by programs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.runtime.recorded.describing import (
+    DTYPES,
+    Names,
+    UndescribedError,
+    describe,
+    tensors_of,
+)
+from dietcode.runtime.recorded.regions import Region
+from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorder import Machine, Site
+
+Type = tuple[str, tuple[int, ...]]
+NUMBER: Type = ("int32", ())
+(_ROOT, _EQUAL, _TENSOR, _INT, _FLOAT, _TUPLE, _LIST, _RECORD, _MADE, _ANY, _SLICE) = range(11)
+_ARGUMENT, _CONSTANT = 11, 12
+_WORDS = {"tuple": _TUPLE, "list": _LIST}
+_MOST_BOUND = 64  # variants of a region, for all modules that it is called with
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a region is for some arguments.
+
+    Attributes
+    ----------
+    specs : list of Spec
+        As `dietcode.runtime.recorded.describing.describe` gives them.
+    notes : list of (int, list of int)
+        Blocks, and where their operands come from: a leaf of the arguments, or -(k + 1) for the k-th result of the notes
+        before.
+    result : Spec
+        A tree: ``["result", dtype, shape]``, in order; ``["made", k, dtype]`` of the k-th constant; ``["leaf", k]``,
+        ``["constant", value]``, and of these ``["tuple" or "list", […]]`` and ``["record", class, […]]``.
+    weights : dict of str to (int, str)
+        Of each weight that a root has: which root, -1 for what the region's own text names, and the way to it.
+    limits : list of int or None
+        Of each leaf that is a whole number, below what it has to be.
+    first_result : int
+        Results of notes that are none of the region's.
+    """
+
+    specs: list[Any]
+    notes: list[tuple[int, list[int]]]
+    result: Any
+    weights: dict[str, tuple[int, str]] = field(default_factory=dict)
+    limits: list[int | None] = field(default_factory=list)
+    first_result: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "specs": self.specs,
+            "notes": [[block, list(operands)] for block, operands in self.notes],
+            "result": self.result,
+            "weights": {name: list(way) for name, way in self.weights.items()},
+            "limits": self.limits,
+            "first_result": self.first_result,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Variant:
+        """Return what `to_json` wrote."""
+        return cls(
+            list(data["specs"]),
+            [(int(block), [int(one) for one in operands]) for block, operands in data["notes"]],
+            data["result"],
+            {str(name): (int(root), str(path)) for name, (root, path) in data["weights"].items()},
+            list(data["limits"]),
+            int(data["first_result"]),
+        )
+
+
+def words_of(
+    variant: Variant, types: Sequence[Type], roots: Sequence[Any], classes: Callable[[str], Any]
+) -> tuple[array[int], tuple[Any, ...]]:
+    """Return a variant in the words of ``recorder/variants.c``, and the objects that they name.
+
+    Parameters
+    ----------
+    variant : Variant
+    types : sequence of Type
+        Of the machine.
+    roots : sequence of object
+        Of the arguments, in the order of their specs.
+    classes : callable
+        ``(name) -> class`` of named tuples that are returned.
+    """
+    objects: list[Any] = []
+    given, leaf = iter(roots), iter(range(1 << 16))
+
+    def named(value: Any) -> int:
+        objects.append(value)
+        return len(objects) - 1
+
+    def argument(spec: Any) -> list[int]:
+        word, *rest = spec
+        if word in ("root", "dtype"):
+            return [_ROOT, named(next(given))]
+        if word == "equal":
+            value = _equal(*rest)
+            return [_ROOT if value is None or isinstance(value, bool) else _EQUAL, named(value)]
+        if word == "tensor":
+            next(leaf)
+            dtype, shape = rest
+            shape = tuple(shape)
+            number = types.index(("float32", shape))
+            if dtype == "float32":
+                return [_TENSOR, number, len(shape), *shape]
+            return [_MADE, number, DTYPES.index(dtype), len(shape), *shape]
+        if word == "int":
+            limit = variant.limits[next(leaf)] if variant.limits else None
+            return [_INT, types.index(NUMBER), -1 if limit is None else limit]
+        if word == "float":
+            next(leaf)
+            return [_FLOAT, types.index(("float32", ()))]
+        if word == "slice":
+            return [_SLICE, *(n for one in rest[0] for n in argument(one))]
+        if word == "record":
+            cls = named(next(given))
+            return [_RECORD, cls, len(rest[1]), *(n for one in rest[1] for n in argument(one))]
+        return [_WORDS[word], len(rest[0]), *(n for one in rest[0] for n in argument(one))]
+
+    words = [len(variant.specs), *(n for one in variant.specs for n in argument(one))]
+    words.append(len(variant.notes))
+    for block, operands in variant.notes:
+        words += [block, len(operands), *operands]
+    position = iter(range(variant.first_result, 1 << 16))
+
+    def result(spec: Any) -> list[int]:
+        word, *rest = spec
+        if word == "result":
+            return [1, next(position), DTYPES.index(rest[0])]
+        if word == "made":
+            return [_CONSTANT, rest[0], DTYPES.index(rest[1])]
+        if word == "leaf":
+            return [_ARGUMENT, rest[0]]
+        if word == "constant":
+            return [0, named(rest[0])]
+        if word == "record":
+            return [_RECORD, named(classes(rest[0])), len(rest[1]), *(n for one in rest[1] for n in result(one))]
+        return [_WORDS[word], len(rest[0]), *(n for one in rest[0] for n in result(one))]
+
+    words += result(variant.result)
+    return array("q", words), tuple(objects)
+
+
+def _equal(kind: str, text: str) -> Any:
+    if kind == "float":
+        return float.fromhex(text)
+    if kind == "int":
+        return int(text)
+    return text if kind == "str" else {"True": True, "False": False}.get(text)
+
+
+def key_of(specs: Sequence[Any]) -> str:
+    """Return what tells the variants of a region apart."""
+    return json.dumps(list(specs))
+
+
+class RecordedRegion:
+    """A region of a program, and its variants.
+
+    Parameters
+    ----------
+    unit : Unit
+    region : Region
+    variants : sequence of Variant
+    reason : str
+        Why it has none, if so.
+    """
+
+    def __init__(self, unit: Unit, region: Region, variants: Sequence[Variant], reason: str = "") -> None:
+        self.unit, self.region, self.reason = unit, region, reason
+        self.variants = {key_of(one.specs): one for one in variants}
+        self.fixed = sorted({_fixed_in(one.specs) for one in variants}, key=len)
+        self.bound: Counter[str] = Counter()
+        self.eager: Counter[str] = Counter()
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self.unit.file.rpartition('/')[2]}:{self.region.first_line(self.unit)}"
+
+    def variant_of(self, args: Sequence[Any], names: Names) -> tuple[Variant, Any]:
+        """Return the variant for some arguments, and these as data.
+
+        Raises
+        ------
+        UndescribedError
+            There is none; says why.
+        """
+        for fixed in self.fixed or [frozenset()]:
+            described = describe(args, fixed.__contains__, names)
+            found = self.variants.get(key_of(described.specs))
+            if found is not None:
+                return found, described
+        if not self.variants:
+            raise UndescribedError(self.reason or "no kernel")
+        raise UndescribedError("arguments that no sample had, by their shapes or kinds")
+
+
+def _fixed_in(specs: Sequence[Any]) -> frozenset[int]:
+    """Return which of the numbers among the arguments stand for themselves, by their places among all leaves."""
+    leaves = iter(range(1 << 16))
+
+    def walk(spec: Any) -> Iterator[int]:
+        word = spec[0]
+        if word in ("tensor", "int", "float"):
+            next(leaves)
+        elif word == "equal" and spec[1] in ("int", "float"):
+            yield next(leaves)
+        elif word in ("tuple", "list", "slice", "record"):
+            for one in spec[-1]:
+                yield from walk(one)
+
+    return frozenset(number for spec in specs for number in walk(spec))
+
+
+class Sites:
+    """The places of the source that call blocks, for all programs of this process."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str, Region], tuple[Site, Callable[..., Any]]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, unit: Unit, region: Region, function: Callable[..., Any], on_miss: Any) -> Site:
+        """Return the site of a region; the first of two programs that have it makes it."""
+        key = unit.file, unit.qualname, unit.digest, region
+        with self._lock:
+            if key not in self._known:
+
+                def missed(site: Site, args: tuple[Any, ...]) -> Any:
+                    return on_miss(key, site, function, args)
+
+                self._known[key] = Site(missed), function
+            return self._known[key][0]
+
+
+SITES = Sites()
+
+
+def bound_weights(
+    variant: Variant, roots: Sequence[Any], function: Any
+) -> dict[str, Any]:
+    """Return the tensors that a variant's weights are for some roots, by name."""
+    by_root: dict[int, dict[str, Any]] = {}
+    found: dict[str, Any] = {}
+    for name, (root, path) in variant.weights.items():
+        if root not in by_root:
+            by_root[root] = dict(tensors_of(function if root < 0 else roots[root]))
+        if path in by_root[root]:
+            found[name] = by_root[root][path]
+    return found
+
+
+def machine_of_types(
+    types: Sequence[Type], constants: Sequence[tuple[int, int]], max_rows: int, blocks: Sequence[int],
+    num_blocks: int, num_buffers: int, program: array[int], kept: Any, fixed: Sequence[int] = (),
+) -> Machine:  # fmt: skip
+    """Return a machine of blocks.
+
+    Parameters
+    ----------
+    types : sequence of Type
+    constants : sequence of (int, int)
+        Type and address of each.
+    max_rows : int
+        Of a table.
+    blocks : sequence of int
+        The words of all blocks.
+    num_blocks, num_buffers : int
+    program : array of int64
+        Their steps.
+    kept : object
+        Owns what addresses name.
+    fixed : sequence of int
+        Pairs of buffers and addresses.
+    """
+    import torch
+
+    words = [num_buffers, max_rows, 0, 0, len(types)]
+    for dtype, shape in types:
+        elements = 1
+        for extent in shape:
+            elements *= extent
+        words += [4 * elements, elements, int(dtype == "int32")]
+    words += [0, len(constants), *(n for pair in constants for n in pair), 0, 0]
+    words += [num_blocks, *blocks, 0, 0, len(fixed) // 2, *fixed, 0, 0]
+    shapes = tuple(torch.Size(shape) for _, shape in types)
+    return Machine(array("q", words), program, shapes, kept)
