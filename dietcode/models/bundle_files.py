@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import LibraryError, TargetError
+from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import (
     FILES,
     LIBRARIES,
     MANIFEST,
     WEIGHTS,
+    is_recorded,
     pretty_json,
     sha256_file,
     staged_folder,
 )
 from dietcode.runtime.opening import load
+from dietcode.runtime.recorded.loading import open_recorded
 from dietcode.runtime.signed import is_required
 
 Weights = Mapping[str, "np.ndarray[Any, Any]"]
@@ -99,7 +102,11 @@ def check_loads(staged: Path, folder: Path, weights: Weights) -> None:
             path = Path(name) / WEIGHTS
             if weights:
                 save_weights(weights, path)
-            load(staged, weights=path if weights else None, require_signature=False)
+            file = path if weights else None
+            if is_recorded(staged):
+                open_recorded(staged, LoadOptions(file, None, None, False))
+            else:
+                load(staged, weights=file, require_signature=False)
     except TargetError:  # it is for another machine
         return
     except LibraryError as error:

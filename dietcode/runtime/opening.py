@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import DietCodeError, LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.locked_weights import weights_file
-from dietcode.runtime.manifest import MANIFEST, has_parts, is_bundle, is_program, is_recursion, sha256_file
+from dietcode.runtime.manifest import MANIFEST, has_parts, is_bundle, is_program, is_recorded, is_recursion, sha256_file
 from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.programs.loaded import LoadedProgram
+    from dietcode.runtime.recorded.loaded import RecordedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
 
 # What NumPy, TVM and Python raise of data that do not fit together.
@@ -30,7 +31,8 @@ def load(
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
     require_signature: bool | None = None,
-) -> Library | Model | LoadedRecursion | LoadedProgram:
+    program: Any = None,
+) -> Library | Model | LoadedRecursion | LoadedProgram | RecordedProgram:
     """Load a folder: a library of one operator, a whole model, a recursion, or a program.
 
     Parameters
@@ -53,6 +55,8 @@ def load(
     require_signature : bool, optional
         Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
         0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
+    program : dietcode.Program, optional
+        Of a recorded program: the function that it is of.
 
     Raises
     ------
@@ -68,7 +72,7 @@ def load(
     file = None if weights is None else Path(weights)
     try:
         file = weights_file(path, file) if has_parts(path) else file
-        opened = _open(path, LoadOptions(file, *how))
+        opened = _open(path, LoadOptions(file, *how), program)
         digest = sha256_file(path / MANIFEST)
     except (DietCodeError, ImportError):
         raise
@@ -80,12 +84,19 @@ def load(
             f"{path}: its files do not fit together: {what}; compile again, or copy the whole folder"
         ) from error
     source = str(path.absolute()), None if file is None else str(file.absolute())
-    opened.loaded_by = (load_again, (*source, digest, *how))
+    if program is None:  # a function is not found again by its folder
+        opened.loaded_by = (load_again, (*source, digest, *how))
     return opened
 
 
-def _open(path: Path, options: LoadOptions) -> Library | Model | LoadedRecursion | LoadedProgram:
+def _open(
+    path: Path, options: LoadOptions, program: Any
+) -> Library | Model | LoadedRecursion | LoadedProgram | RecordedProgram:
     """Return what a folder holds, by its format."""
+    if is_recorded(path):
+        from dietcode.runtime.recorded.loading import load_recorded
+
+        return load_recorded(path, options, program)
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 

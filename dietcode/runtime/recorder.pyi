@@ -72,6 +72,15 @@ class Run:
     def flush(self) -> None:
         """Run what is noted by phase, depth and block."""
 
+    def gather(self, handles: list[Handle], address: int, /) -> None:
+        """Copy the rows of computed handles of one type to an address, one after the other.
+
+        Raises
+        ------
+        ValueError
+            A handle has another type than the first, or another run.
+        """
+
     def live(self) -> list[Handle]:
         """Return all handles that somebody has."""
 
@@ -126,8 +135,18 @@ class Site:
 def value(handle: Handle, /) -> bool | int | float:
     """Return the number that a computed handle of one element is."""
 
-def pretend(cls: type, /) -> None:
-    """Let `isinstance` take every handle for an object of a class."""
+def pretend(cls: type, num_bytes: int, make: Callable[[Handle], object], /) -> None:
+    """Let `isinstance` take every handle for an object of a class, also where C code asks.
+
+    Parameters
+    ----------
+    cls : type
+        That of PyTorch's tensors.
+    num_bytes : int
+        The size of the C structure that a tensor begins with.
+    make : callable
+        Sets `Handle.tensor`; called when the class of a handle is asked for and it has no tensor.
+    """
 
 def current() -> Run | None:
     """Return this thread's current run."""

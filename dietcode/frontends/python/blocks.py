@@ -21,7 +21,7 @@ from dietcode.models.nested import renamed
 from dietcode.programs.exporting import Type, WeightNames, signature_of
 from dietcode.runtime.recorded.describing import Names, describe, tensors_of
 
-_MOST_VARIANTS = 8  # of a region
+_MOST_VARIANTS, _MOST_NUMBERS = 64, 8  # of a region; of them by numbers that stand for themselves
 _NUMBERS = (int, float)
 
 
@@ -115,7 +115,7 @@ class Blocks:
             try:
                 return [
                     self._variant(found, example, fixed, numbers, values)
-                    for values, _ in combinations.most_common(_MOST_VARIANTS)
+                    for values, _ in combinations.most_common(_MOST_NUMBERS)
                 ]
             except ModelError as one:
                 error = error or one

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.frontends.python.observing import Observation, same_random_numbers
-from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe
+from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe, tensors_of
 from dietcode.runtime.recorded.regions import Region, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
 
@@ -101,7 +101,7 @@ class Discovery:
                 calls.append(self._caller(self.found[-1]))
             tree = rewritten(unit, own, {at: at for at in range(len(own))}, concurrent, len(own))
             changed.append((unit, tree, [*calls, _in_order]))
-        self._replacement = Replacement(changed, observation.flags)
+        self._replacement = Replacement(changed, observation.flags, observation.globals)
 
     def run(self, run: Callable[[], Any]) -> list[Found]:
         """Run samples, and return the regions that may be blocks."""
@@ -129,7 +129,7 @@ class Discovery:
             self._within -= 1
         try:
             described = describe(args, lambda leaf: False, self._names)
-            key = json.dumps(described.specs)
+            key = json.dumps([described.specs, [_weights_key(one) for one in described.roots]])
             example = found.examples.get(key)
             if example is None:
                 example = found.examples[key] = Example(described, args)
@@ -173,6 +173,11 @@ class Discovery:
             raise RefusedRegionError(f"a result {type(one).__name__}")
 
         return spec(value)
+
+
+def _weights_key(root: Any) -> int:
+    """Return what tells apart roots that may have other weights."""
+    return id(getattr(root, "__self__", root)) if next(tensors_of(root), None) is not None else 0
 
 
 def _storage(tensor: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
 from dietcode.runtime.recorded.calling import arguments_of, record_instances
 from dietcode.runtime.recorded.regions import Region
-from dietcode.runtime.recorded.session import Rewritten, Session
+from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.units import Unit
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
 
@@ -59,9 +58,16 @@ class FormedProgram:
         self, machine: TorchMachine, instances: Sequence[Any], watched: Watched | None = None
     ) -> list[Any]:
         """Return the results of instances, or their exceptions, by blocks that PyTorch computes."""
-        session = Session(self.regions, machine.machine, machine.types, class_of, lambda weights: True)
+        session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
         self.rewritten.install()
         return record_instances(self.program, instances, session, machine.compute, watched and watched.observe)
+
+    def _accepts(self, weights: dict[str, Any]) -> bool:
+        """Whether blocks were made for some weights."""
+        arrays = self.blocks.weights.arrays
+        return all(
+            arrays[name].__array_interface__["data"][0] == one.data_ptr() for name, one in weights.items()
+        )
 
     def machine(self, phases: Sequence[int] | None = None) -> TorchMachine:
         """Return a machine of its blocks."""
@@ -69,18 +75,6 @@ class FormedProgram:
         return TorchMachine(
             self.blocks.blocks, known, [self.blocks.weights.arrays[name] for name in self.constants]
         )
-
-
-def class_of(unit: Unit, name: str) -> Any:
-    """Return a class of a named tuple by its name."""
-    module, _, qualname = name.partition(".")
-    for known in [one for key, one in sys.modules.items() if key.rpartition(".")[2] == module]:
-        found: Any = known
-        for part in qualname.split("."):
-            found = getattr(found, part, None)
-        if isinstance(found, type):
-            return found
-    raise ModelError(f"{unit.file}: no class {name}")
 
 
 def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
@@ -337,7 +331,7 @@ def _unit_json(
         "regions": [
             {
                 "region": region.to_json(),
-                "variants": [one.to_json() for one in known[region].variants.values()],
+                "variants": [one.to_json() for own in known[region].variants.values() for one in own],
                 "reason": known[region].reason,
             }
             for region in own[0]

@@ -266,7 +266,7 @@ class Observation:
         changed = []
         for at, unit in enumerate(self.units):
             changed.append((unit, observed_tree(unit), [self._seer(at), self.facts.see_changed]))
-        replacement = Replacement(changed, self.flags)
+        replacement = Replacement(changed, self.flags, self.globals)
         replacement.install()
         try:
             with same_random_numbers():

@@ -50,7 +50,7 @@ def plan_recorded(
     types: dict[tuple[str, tuple[int, ...]], None] = {}
     for _, shape in model.constants:
         types[("float32", shape)] = None
-    for block in blocks:
+    for block in (*model.blocks, *blocks):
         types |= dict.fromkeys((*block.operands, *block.results))
     description = _description(model, list(types), blocks, lowered, splits)
     specs: dict[str, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.frontends.python.blocks import Block
+from dietcode.frontends.python.blocks import Block, numbers_as_tensors
 from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
 from dietcode.runtime.recorded.variants import Type, machine_of_types
 from dietcode.runtime.recorder import Machine
@@ -80,7 +80,7 @@ class TorchMachine:
             _array(address, np.float32, (count, *shape))
             for (_, shape), address in zip(own.results, results, strict=True)
         ]
-        with torch.no_grad():
+        with torch.no_grad(), numbers_as_tensors():
             for row in range(count):
                 made = own.module(*(one[row] for one in given))
                 for target, one in zip(targets, made, strict=True):

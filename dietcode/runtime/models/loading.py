@@ -283,7 +283,14 @@ def load_kernels(
     LibraryError
         Weights are missing, or not those of the model.
     """
-    constants = loaded_constants(executable, read_weights(weights, executable.weights))
+    return kernels_of(executable, libraries, read_weights(weights, executable.weights))
+
+
+def kernels_of(
+    executable: Described, libraries: Mapping[str, Library], weights: Mapping[str, Array]
+) -> tuple[Kernels, Kernels]:
+    """Return what is called alone and beside PyTorch, with some weights packed."""
+    constants = loaded_constants(executable, weights)
     packed = pack_constants(executable, libraries, constants)
     kept = _unpacked(executable, constants, packed)
     orders = {digest: library.argument_names for digest, library in libraries.items()}

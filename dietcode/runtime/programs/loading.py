@@ -24,14 +24,14 @@ def load_program(folder: Path, options: LoadOptions) -> LoadedProgram:
     for number, block in enumerate(plan.blocks):
         for step in block.steps:
             if isinstance(step, KernelStep):
-                _check_ranges(path, plan, block, step, libraries[step.digest])
+                check_ranges(path, plan, block, step, libraries[step.digest])
         for operand, rows in tables_of_ids(path, plan, block, libraries):
             limits[number, operand] = min(rows, limits.get((number, operand), rows))
     kernels = load_kernels(plan, libraries, options.weights or folder / WEIGHTS)
     return LoadedProgram(folder, manifest, plan, kernels, limits)
 
 
-def _check_ranges(
+def check_ranges(
     path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library
 ) -> None:
     """Refuse a call with more rows than a library takes."""

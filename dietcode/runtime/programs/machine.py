@@ -27,8 +27,8 @@ from dietcode.runtime.recursion.loop_buffers import LoopBuffers
 NONE, BOOL, INT, FLOAT, TEXT, TUPLE, LIST, RECORD, TENSOR = range(9)
 
 
-class NativeMachine(LoopBuffers):
-    """A machine, which makes workplaces: each runs one call at a time.
+class BlockBuffers(LoopBuffers):
+    """The blocks of a program in words, with numbered buffers.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ class NativeMachine(LoopBuffers):
 
     Attributes
     ----------
-    workplace : callable
-        Makes one.
+    blocks, program : array of int64
+        All blocks, and their steps.
 
     Raises
     ------
@@ -56,33 +56,20 @@ class NativeMachine(LoopBuffers):
         self._buffers: dict[tuple[int, str], int] = {}
         try:
             phases = [[self._loop_step(n, one) for one in block.steps] for n, block in enumerate(plan.blocks)]
-            blocks = [n for number in range(len(plan.blocks)) for n in self._block(number, id_limits)]
-            program = program_integers(self._num_buffers, phases)
-            machine = array("q", self._integers(blocks))
-            given = *machine.buffer_info(), *program.buffer_info()
-            self.workplace: Callable[[], Callable[..., Any]] = loop_function("machine")(*given)
+            self.blocks = [n for number in range(len(plan.blocks)) for n in self._block(number, id_limits)]
+            self.program = program_integers(self._num_buffers, phases)
         except ValueError as error:
             raise LibraryError(f"program.json: {error}") from error
 
-    def _integers(self, blocks: Sequence[int]) -> list[int]:
-        plan = self._plan
-        found = [self._num_buffers, plan.max_rows, plan.entry, plan.constants.index(""), len(plan.types)]
-        for type_ in plan.types:
-            found += [row_bytes(type_), type_.num_elements.constant, int(type_.dtype == "int32")]
-        found += [len(plan.constants), *(n for one in plan.constants for n in constant_words(plan, one))]
-        found += [len(plan.tensors)]
-        for name, number in plan.tensors:
-            found += [number, address_of(self._kernels.constants[name])]
-        found += [len(plan.records), len(plan.names)]
-        for _, fields in plan.records:
-            found += [fields.index(name) if name in fields else -1 for name in plan.names]
-        found += [len(plan.blocks), *blocks]
-        found += [len(plan.functions), *(number for one in plan.functions for number in one.integers)]
-        found += [len(plan.lookups), *(n for one in plan.lookups for n in _lookup_words(plan, one))]
-        found += [len(self._fixed), *(number for pair in self._fixed.items() for number in pair)]
-        texts = [one for one in plan.constants if isinstance(one, str)] if plan.makes_texts else []
-        words = [number for one in texts for number in text_words(one)]
-        return [*found, int(plan.makes_texts), len(words), *words]
+    @property
+    def num_buffers(self) -> int:
+        """How many buffers there are."""
+        return self._num_buffers
+
+    @property
+    def fixed(self) -> list[int]:
+        """Pairs of buffers and the addresses of constants."""
+        return [number for pair in self._fixed.items() for number in pair]
 
     def _block(self, number: int, id_limits: Mapping[tuple[int, int], int]) -> list[int]:
         block, types = self._plan.blocks[number], self._plan.types
@@ -120,6 +107,45 @@ class NativeMachine(LoopBuffers):
         shape = tuple(map(self._linear, read.shape))
         dtype = np.dtype(self._rule(group, read.value).dtype)
         return LoopTensor(self._buffer(group, read.value), dtype, shape, WHOLE)
+
+
+class NativeMachine(BlockBuffers):
+    """A machine, which makes workplaces: each runs one call at a time.
+
+    Attributes
+    ----------
+    workplace : callable
+        Makes one.
+    """
+
+    def __init__(self, plan: ProgramPlan, kernels: Kernels, id_limits: Mapping[tuple[int, int], int]) -> None:
+        super().__init__(plan, kernels, id_limits)
+        machine = array("q", self._integers(self.blocks))
+        given = *machine.buffer_info(), *self.program.buffer_info()
+        try:
+            self.workplace: Callable[[], Callable[..., Any]] = loop_function("machine")(*given)
+        except ValueError as error:
+            raise LibraryError(f"program.json: {error}") from error
+
+    def _integers(self, blocks: Sequence[int]) -> list[int]:
+        plan = self._plan
+        found = [self._num_buffers, plan.max_rows, plan.entry, plan.constants.index(""), len(plan.types)]
+        for type_ in plan.types:
+            found += [row_bytes(type_), type_.num_elements.constant, int(type_.dtype == "int32")]
+        found += [len(plan.constants), *(n for one in plan.constants for n in constant_words(plan, one))]
+        found += [len(plan.tensors)]
+        for name, number in plan.tensors:
+            found += [number, address_of(self._kernels.constants[name])]
+        found += [len(plan.records), len(plan.names)]
+        for _, fields in plan.records:
+            found += [fields.index(name) if name in fields else -1 for name in plan.names]
+        found += [len(plan.blocks), *blocks]
+        found += [len(plan.functions), *(number for one in plan.functions for number in one.integers)]
+        found += [len(plan.lookups), *(n for one in plan.lookups for n in _lookup_words(plan, one))]
+        found += [len(self._fixed), *(number for pair in self._fixed.items() for number in pair)]
+        texts = [one for one in plan.constants if isinstance(one, str)] if plan.makes_texts else []
+        words = [number for one in texts for number in text_words(one)]
+        return [*found, int(plan.makes_texts), len(words), *words]
 
 
 def _lookup_words(plan: ProgramPlan, pairs: Sequence[tuple[int, int]]) -> list[int]:

@@ -54,7 +54,7 @@ from dietcode.runtime.recursion.rows import (
     written_by,
 )
 
-FORMAT = "dietcode-program/1"
+FORMAT, RECORDED_FORMAT = "dietcode-program/1", "dietcode-program/2"
 _ROWS, _TABLE = Extent.of("B"), Extent.of("T")
 _MOST_ROWS, _MOST_THINGS, _MOST_OPERANDS, _MOST_PHASE = 2**31 - 2, 1 << 16, 32, 100
 _MOST_FIELDS, _MOST_BYTES = 1 << 20, 1 << 40
@@ -143,6 +143,7 @@ class ProgramPlan(RowDescription):
     weights: dict[str, TensorType]
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
+    units: tuple[dict[str, Any], ...] = ()
 
     @property
     def groups(self) -> tuple[tuple[RowStep, ...], ...]:
@@ -184,10 +185,8 @@ def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _read(data: Mapping[str, Any]) -> ProgramPlan:
-    types = tuple(_tensor_type(one) for one in _listed(data, "types"))
-    max_rows = whole(data["max_rows"], 1, _MOST_ROWS, "max_rows")
-    if max(map(row_bytes, types), default=0) * max_rows > _MOST_BYTES:
-        raise ValueError(f"max_rows {max_rows}, of which a table has more than {_MOST_BYTES} bytes")
+    own = _read_blocks(data)
+    types, blocks = own["types"], own["blocks"]
     records = tuple(map(record_of, _listed(data, "records")))
     names = tuple(map(str, _listed(data, "names")))
     if len(records) * len(names) > _MOST_FIELDS:
@@ -196,13 +195,6 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     if "" not in constants:  # the machine has to know it
         constants = (*constants, "")
     lookups = tuple(lookup_of(one, constants) for one in data.get("lookups", ()))
-    weights, values = read_types(data["weights"]), read_types(data["values"])
-    load = _read_load(_listed(data, "blocks"))
-    fixed = {name for step in load for name in step.results} | set(weights)
-    blocks = tuple(
-        _block({"max_batch": data.get("max_batch"), **one}, types, values, fixed)
-        for one in _listed(data, "blocks")
-    )
     functions = _listed(data, "functions")
     around = Surroundings(
         {
@@ -220,24 +212,75 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
         tuple((len(one.operands), len(one.results)) for one in blocks),
     )
     found = ProgramPlan(
-        str(data["name"]),
-        max_rows,
-        whole(data["entry"], 0, len(functions) - 1, "entry"),
-        types,
-        records,
-        names,
-        constants,
-        lookups,
-        tuple((str(one["value"]), _type_number(one["type"], types)) for one in data["tensors"]),
-        blocks,
-        tuple(read_function(one, around) for one in functions),
-        weights,
-        load,
-        values,
+        **own,
+        entry=whole(data["entry"], 0, len(functions) - 1, "entry"),
+        records=records,
+        names=names,
+        constants=constants,
+        lookups=lookups,
+        functions=tuple(read_function(one, around) for one in functions),
     )
+    if not found.types or found.functions[found.entry].parameters < 1:
+        raise ValueError("no type, or an entry without a parameter")
+    return _checked(found)
+
+
+def read_recorded(data: Mapping[str, Any]) -> ProgramPlan:
+    """Return the description of a recorded program: its blocks, and of its source its units.
+
+    Raises
+    ------
+    LibraryError
+        The data are of another format, or describe none.
+    """
+    return read_described(data, "program", RECORDED_FORMAT, _read_recorded)
+
+
+def _read_recorded(data: Mapping[str, Any]) -> ProgramPlan:
+    units = tuple(dict(one) for one in _listed(data, "units"))
+    return _checked(
+        ProgramPlan(
+            **_read_blocks(data),
+            entry=0,
+            records=(),
+            names=(),
+            constants=("",),
+            lookups=(),
+            functions=(),
+            units=units,
+        )
+    )
+
+
+def _read_blocks(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what programs of both kinds have, as `ProgramPlan` takes it."""
+    types = tuple(_tensor_type(one) for one in _listed(data, "types"))
+    max_rows = whole(data["max_rows"], 1, _MOST_ROWS, "max_rows")
+    if max(map(row_bytes, types), default=0) * max_rows > _MOST_BYTES:
+        raise ValueError(f"max_rows {max_rows}, of which a table has more than {_MOST_BYTES} bytes")
+    weights, values = read_types(data["weights"]), read_types(data["values"])
+    load = _read_load(_listed(data, "blocks"))
+    fixed = {name for step in load for name in step.results} | set(weights)
+    return {
+        "name": str(data["name"]),
+        "max_rows": max_rows,
+        "types": types,
+        "tensors": tuple((str(one["value"]), _type_number(one["type"], types)) for one in data["tensors"]),
+        "blocks": tuple(
+            _block({"max_batch": data.get("max_batch"), **one}, types, values, fixed)
+            for one in _listed(data, "blocks")
+        ),
+        "weights": weights,
+        "load": load,
+        "values": values,
+    }
+
+
+def _checked(found: ProgramPlan) -> ProgramPlan:
+    """Return a program whose parts fit together; raises ValueError where they do not."""
     _check_constants(found)
     _check_lowest(found)
-    for block in blocks:
+    for block in found.blocks:
         try:
             _check_block(found, block)
         except ValueError as error:
@@ -391,8 +434,6 @@ def _check_lowest(found: ProgramPlan) -> None:
 
 
 def _check_constants(found: ProgramPlan) -> None:
-    if not found.types or found.functions[found.entry].parameters < 1:
-        raise ValueError("no type, or an entry without a parameter")
     found.check_constants()
     for name, number in found.tensors:
         if name not in found.constant_names:

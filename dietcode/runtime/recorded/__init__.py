@@ -1,1 +1,1 @@
-"""Programs that CPython runs and that record block calls."""
+"""Programs that CPython runs: their blocks are recorded, and computed for all instances together."""

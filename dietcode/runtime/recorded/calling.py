@@ -44,6 +44,7 @@ def record_instances(
     compute: Callable[..., Any] | None = None,
     observe: Callable[..., Any] | None = None,
     run: Run | None = None,
+    counts: Any = None,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -56,6 +57,8 @@ def record_instances(
         As `Run` has them.
     run : Run, optional
         What is noted in; a new one otherwise.
+    counts : Counts, optional
+        Counts what runs eagerly.
     """
     import torch
 
@@ -69,7 +72,7 @@ def record_instances(
     with torch.no_grad(), session:
         run.begin()
         try:
-            results = Scheduler(run, program.function, arguments).results()
+            results = Scheduler(run, program.function, arguments, counts).results()
             run.flush()
             make_tensors(run)
         finally:

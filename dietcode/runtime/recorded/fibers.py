@@ -1,8 +1,8 @@
 """Instances of a program as fibers: greenlets that wait for values until all do, or have ended.
 
-An instance runs in the greenlet of the caller until its first wait. Then the next one runs, in a driver: a greenlet
-that runs one job after another, and is pooled by its thread. Where nothing is left to run, the last to wait computes
-what is noted, and goes on.
+An instance runs in the greenlet of the caller until its first wait. Then the next one runs, in a driver: a
+greenlet that runs one job after another, and is pooled by its thread. Where nothing is left to run, the last
+to wait computes what is noted, and goes on.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class Scheduler:
         self._waiting: deque[greenlet] = deque()
         self._active: set[greenlet] = set()  # drivers with a job
         self._failure: BaseException | None = None  # ends the call
+        self._is_over = False
 
     def results(self) -> list[Any]:
         """Run all instances.
@@ -150,6 +151,7 @@ class Scheduler:
                 raise
             raise self._failure from None
         finally:
+            self._is_over = True
             for one in list(self._active):  # only after a failure
                 one.parent = getcurrent()
                 with suppress(BaseException):  # of the `finally` of an instance that is abandoned
@@ -198,13 +200,12 @@ class Scheduler:
                 own.gr_context = self._context.copy()
                 self._do(self._jobs.popleft())
             if self._failure is not None:
-                raise GreenletExit
+                raise self._failure
             target = self._next()
         except BaseException as error:
-            if self._failure is not None:  # this driver is abandoned
-                raise
-            self._failure = error
-            self._home.throw(error)
+            if not self._is_over:
+                self._failure = self._failure or error
+                self._home.throw(self._failure)
             raise
         self._active.discard(own)
         return target
@@ -264,8 +265,8 @@ class Scheduler:
 class _Drivers:
     """The pooled drivers of a thread.
 
-    A greenlet begins with the recursion depth of who starts it. So one that was started by the caller starts all
-    drivers: an instance that waits deep in a recursion leaves the full depth to the next.
+    A greenlet begins with the recursion depth of who starts it. So one that was started by the caller starts
+    all drivers: an instance that waits deep in a recursion leaves the full depth to the next.
     """
 
     def __init__(self, depth: int) -> None:

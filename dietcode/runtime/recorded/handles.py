@@ -1,13 +1,15 @@
 """Handles as tensors: isinstance says so, and whatever is asked of them is answered as by a tensor.
 
-A handle is made into a tensor where no region has what is done with it: its instance waits for the value, and PyTorch
-computes, which is counted by the line of the user's code. From then on it is that tensor, in-place changes included.
+A handle is made into a tensor where no region has what is done with it: its instance waits for the value,
+and PyTorch computes, which is counted by the line of the user's code. From then on the handle is that tensor,
+in-place changes included.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,65 +20,14 @@ from dietcode.runtime.recorder import Handle, current, pretend, value
 
 DTYPES = torch.float32, torch.bool, torch.int64, torch.int32  # by the code of a handle
 
-# Answered by the type alone, without a value.
-_METADATA = frozenset(
-    [
-        "shape",
-        "size",
-        "dim",
-        "ndim",
-        "ndimension",
-        "dtype",
-        "device",
-        "numel",
-        "nelement",
-        "itemsize",
-        "nbytes",
-        "element_size",
-        "stride",
-        "layout",
-        "names",
-        "is_floating_point",
-        "is_complex",
-        "is_signed",
-        "is_sparse",
-        "is_cuda",
-        "is_cpu",
-        "is_meta",
-        "is_quantized",
-        "is_contiguous",
-        "is_leaf",
-        "requires_grad",
-        "grad",
-        "grad_fn",
-        "storage_offset",
-        "__len__",
-    ]
-)
-_OWN = frozenset(  # of every class
-    [
-        "__class__",
-        "__new__",
-        "__init__",
-        "__init_subclass__",
-        "__subclasshook__",
-        "__getattribute__",
-        "__getattr__",
-        "__setattr__",
-        "__delattr__",
-        "__dict__",
-        "__dir__",
-        "__doc__",
-        "__module__",
-        "__weakref__",
-        "__annotations__",
-        "__hash__",
-        "__sizeof__",
-        "__torch_function__",
-        "__torch_dispatch__",
-        "__dlpack_c_exchange_api__",
-    ]
-)
+_BY_TYPE = """shape size dim ndim ndimension dtype device numel nelement itemsize nbytes element_size stride
+layout names is_floating_point is_complex is_signed is_sparse is_cuda is_cpu is_meta is_quantized
+is_contiguous is_leaf requires_grad grad grad_fn storage_offset __len__"""
+_BY_CLASS = """__class__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __getattr__
+__setattr__ __delattr__ __dict__ __dir__ __doc__ __module__ __weakref__ __annotations__ __hash__ __sizeof__
+__torch_function__ __torch_dispatch__ __dlpack_c_exchange_api__ __getitem__"""
+_METADATA = frozenset(_BY_TYPE.split())  # needs no value
+_OWN = frozenset(_BY_CLASS.split())  # belongs to every class
 
 
 def tensor_of(handle: Handle) -> torch.Tensor:
@@ -99,6 +50,18 @@ def real(given: Any) -> Any:
     if cls is dict:
         return {name: real(one) for name, one in given.items()}
     return cls(*map(real, given)) if isinstance(given, tuple) and hasattr(cls, "_fields") else given
+
+
+def is_instance(given: Any, classes: Any) -> bool:
+    """Return what `isinstance` does, without a look at the value of a handle."""
+    return issubclass(torch.Tensor, classes) if type(given) is Handle else isinstance(given, classes)
+
+
+def _make_at_once(handle: Handle) -> None:
+    """Make a tensor of a handle whose class C code asks for: no other instance may run before it goes on."""
+    if not handle.computed and handle.run is not None:
+        handle.run.flush()
+    handle.tensor = _copied(handle)
 
 
 def _copied(handle: Handle) -> torch.Tensor:
@@ -125,7 +88,7 @@ def _face_of(handle: Handle) -> torch.Tensor:
 
 
 def _eager(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Compute with PyTorch, and return the handle where the result is its tensor, as in-place operators do."""
+    """Compute with PyTorch; where the result is the tensor of a handle (in place), return that handle."""
     run = current()
     counts = None if run is None or run.scheduler is None else run.scheduler.counts
     if counts is not None:
@@ -149,13 +112,16 @@ def _torch_function(
     return _eager(function, args, kwargs or {})
 
 
-def _bool(self: Handle) -> bool:
-    if not self.computed:
-        wait(self)
-    try:
-        return bool(value(self))
-    except (ValueError, RuntimeError):  # more than one element: PyTorch says so
-        return bool(tensor_of(self))
+def _number(convert: Callable[[Any], Any]) -> Callable[[Handle], Any]:
+    def call(self: Handle) -> Any:
+        if not self.computed:
+            wait(self)
+        try:
+            return convert(value(self))
+        except (ValueError, RuntimeError):  # of several elements, or NaN: PyTorch says what is wrong
+            return convert(tensor_of(self))
+
+    return call
 
 
 def _item(self: Handle) -> Any:
@@ -167,20 +133,9 @@ def _item(self: Handle) -> Any:
         return tensor_of(self).item()
 
 
-def _float(self: Handle) -> float:
-    return float(_item(self))
-
-
-def _int(self: Handle) -> int:
-    return int(_item(self))
-
-
 def _index(self: Handle) -> int:
-    return (
-        int(tensor_of(self).__index__())
-        if self.dtype_code == 0 or self.tensor is not None
-        else int(_item(self))
-    )
+    is_number = self.tensor is None and self.dtype_code != 0 and not self.type_shape
+    return operator.index(int(_item(self)) if is_number else tensor_of(self))
 
 
 def _tolist(self: Handle) -> Any:
@@ -238,11 +193,12 @@ def install() -> None:
     found: dict[str, Any] = {
         "__torch_function__": classmethod(_torch_function),
         "__hash__": object.__hash__,
-        "__bool__": _bool,
-        "__float__": _float,
-        "__int__": _int,
+        "__bool__": _number(bool),
+        "__float__": _number(float),
+        "__int__": _number(int),
         "__index__": _index,
         "item": _item,
+        "item_at": _method("__getitem__"),
         "tolist": _tolist,
         "detach": _detach,
         "__getattr__": _get_other,
@@ -258,4 +214,5 @@ def install() -> None:
             found[name] = _attribute(name) if hasattr(own, "__get__") else own
     for name, one in found.items():
         setattr(Handle, name, one)
-    pretend(torch.Tensor)
+    Handle.__name__ = Handle.__qualname__ = "Tensor"  # in messages
+    pretend(torch.Tensor, torch._C.TensorBase.__basicsize__, _make_at_once)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -71,19 +72,21 @@ class Session:
         if region is None:  # of another program, which shares the function
             return function(*args)
         try:
-            variant, described = region.variant_of(args, self._names)
+            variants, described = region.variants_of(args, self._names)
             numbers = with_numbers(args)
             if numbers is not None:
                 return site.call(*numbers)
             name = "|".join(str(id(one)) for one in described.roots)
-            bound = f"{name}|{variant.specs}"
+            bound = f"{name}|{described.specs}"
             region.bound[bound] += 1
             if region.bound[bound] > 1:
                 raise UndescribedError("numbers or tensors that its kernels do not take")
             if len(region.bound) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            weights = bound_weights(variant, described.roots, function)
-            if not self._accepts(weights):
+            variant = next(
+                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))), None
+            )
+            if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
             words, objects = words_of(
                 variant, self.types, described.roots, lambda name: self._classes(region.unit, name)
@@ -126,6 +129,18 @@ def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...
     return tuple(concurrent([functools.partial(function, *args) for function, args in pairs]))
 
 
+def class_of(unit: Unit, name: str) -> Any:
+    """Return a class of a named tuple by its name."""
+    module, _, qualname = name.partition(".")
+    for known in [one for key, one in sys.modules.items() if key.rpartition(".")[2] == module]:
+        found: Any = known
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+    raise UndescribedError(f"no class {name}")
+
+
 class Rewritten:
     """The functions of a program, whose regions record.
 
@@ -156,7 +171,7 @@ class Rewritten:
             calls = [one.call for one in sites]
             tree = rewritten(unit, regions, {at: at for at in range(len(regions))}, concurrent, len(regions))
             changed.append((unit, tree, [*calls, lazily]))
-        self._replacement = Replacement(changed, flags)
+        self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:
         """Give the functions their code, unless they have it: another program may share some of them."""

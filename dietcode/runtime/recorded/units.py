@@ -175,11 +175,17 @@ class Replacement:
         What is compiled in the place of each, and the objects that its placeholders stand for.
     flags : mapping of str to int
         By file, the flags of its code.
+    spaces : mapping of str to dict
+        By file, the global variables of the functions: a file may be loaded twice.
     """
 
     def __init__(
-        self, changed: Iterable[tuple[Unit, Any, Sequence[Any]]], flags: Mapping[str, int]
+        self,
+        changed: Iterable[tuple[Unit, Any, Sequence[Any]]],
+        flags: Mapping[str, int],
+        spaces: Mapping[str, dict[str, Any]],
     ) -> None:
+        self._spaces = spaces
         self._codes: dict[Any, CodeType] = {}
         self._before: list[tuple[FunctionType, CodeType]] = []
         for unit, tree, objects in changed:
@@ -193,6 +199,8 @@ class Replacement:
         for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
             code = function.__code__
             if (code.co_filename, code.co_firstlineno) not in places:
+                continue
+            if function.__globals__ is not self._spaces.get(code.co_filename):
                 continue
             new = self._codes.get(_place(code))
             if new is not None and new.co_freevars == code.co_freevars:

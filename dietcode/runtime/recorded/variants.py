@@ -183,7 +183,9 @@ class RecordedRegion:
 
     def __init__(self, unit: Unit, region: Region, variants: Sequence[Variant], reason: str = "") -> None:
         self.unit, self.region, self.reason = unit, region, reason
-        self.variants = {key_of(one.specs): one for one in variants}
+        self.variants: dict[str, list[Variant]] = {}
+        for one in variants:
+            self.variants.setdefault(key_of(one.specs), []).append(one)
         self.fixed = sorted({_fixed_in(one.specs) for one in variants}, key=len)
         self.bound: Counter[str] = Counter()
         self.eager: Counter[str] = Counter()
@@ -193,8 +195,8 @@ class RecordedRegion:
         """File and line."""
         return f"{self.unit.file.rpartition('/')[2]}:{self.region.first_line(self.unit)}"
 
-    def variant_of(self, args: Sequence[Any], names: Names) -> tuple[Variant, Any]:
-        """Return the variant for some arguments, and these as data.
+    def variants_of(self, args: Sequence[Any], names: Names) -> tuple[list[Variant], Any]:
+        """Return the variants for some arguments, which differ by their weights, and these as data.
 
         Raises
         ------
@@ -232,20 +234,21 @@ class Sites:
     """The places of the source that call blocks, for all programs of this process."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str, Region], tuple[Site, Callable[..., Any]]] = {}
+        self._known: dict[Any, tuple[Site, Callable[..., Any]]] = {}
         self._lock = threading.Lock()
 
     def of(self, unit: Unit, region: Region, function: Callable[..., Any], on_miss: Any) -> Site:
         """Return the site of a region; the first of two programs that have it makes it."""
         key = unit.file, unit.qualname, unit.digest, region
+        place = (*key, id(function.__globals__))  # a file may be loaded twice
         with self._lock:
-            if key not in self._known:
+            if place not in self._known:
 
                 def missed(site: Site, args: tuple[Any, ...]) -> Any:
                     return on_miss(key, site, function, args)
 
-                self._known[key] = Site(missed), function
-            return self._known[key][0]
+                self._known[place] = Site(missed), function
+            return self._known[place][0]
 
 
 SITES = Sites()

@@ -1,12 +1,15 @@
 /* Handle: a result that is noted, a row that was computed, or the tensor that was made of it. */
 #include "recorder.h"
 
+#include <string.h>
 #include <structmember.h>
 
 enum { MOST_FREE = 1 << 12 };
 
 PyTypeObject *handle_type;
-static PyObject *pretended; /* the class that isinstance takes handles for, or NULL */
+static PyTypeObject *tensor_type; /* for which isinstance takes handles, or NULL */
+static PyObject *make_tensor;     /* called where a handle's class is asked for and it has no tensor yet */
+static size_t shadow_bytes;
 static Handle *free_handles; /* linked by `weak` */
 static int num_free;
 
@@ -71,8 +74,8 @@ static PyObject *get_computed(PyObject *object, void *none) {
 static const char *row_of(const Handle *self) {
   const Run *run = run_of(self);
   if (!run || is_alive(run) != 0) return NULL;
-  if (run->is_running || !is_computed(run->w, self->number)) {
-    PyErr_SetString(PyExc_RuntimeError, "a handle that is not computed has no row; flush its run first");
+  if (self->tensor || run->is_running || !is_computed(run->w, self->number)) {
+    PyErr_SetString(PyExc_RuntimeError, "a handle that is not computed, or is a tensor, has no row");
     return NULL;
   }
   return run->w->tables[self->type].data + run->w->states[self->number] * run->w->machine->types[self->type].row_bytes;
@@ -90,10 +93,16 @@ static PyObject *get_tensor(PyObject *self, void *none) {
   return Py_NewRef(tensor ? tensor : Py_None);
 }
 
-static int set_tensor(PyObject *self, PyObject *value, void *none) {
+static int set_tensor(PyObject *object, PyObject *value, void *none) {
   (void)none;
-  PyObject *before = ((Handle *)self)->tensor;
-  ((Handle *)self)->tensor = value && value != Py_None ? Py_NewRef(value) : NULL;
+  Handle *self = (Handle *)object;
+  PyObject *before = self->tensor, *tensor = value && value != Py_None ? value : NULL;
+  if (tensor && tensor_type && !PyType_IsSubtype(Py_TYPE(tensor), tensor_type)) {
+    PyErr_SetString(PyExc_TypeError, "tensor: takes a tensor, or None");
+    return -1;
+  }
+  if (tensor && tensor_type) memcpy(self->shadow, (const char *)tensor + sizeof(PyObject), shadow_bytes);
+  self->tensor = Py_XNewRef(tensor);
   Py_XDECREF(before);
   return 0;
 }
@@ -114,14 +123,55 @@ PyObject *value_of(PyObject *module, PyObject *object) {
 
 static PyObject *get_class(PyObject *self, void *none) {
   (void)none;
-  return Py_NewRef(pretended ? pretended : (PyObject *)Py_TYPE(self));
+  if (!tensor_type) return Py_NewRef((PyObject *)Py_TYPE(self));
+  if (!((Handle *)self)->tensor) {
+    PyObject *answer = PyObject_CallFunctionObjArgs(make_tensor, self, NULL);
+    Py_XDECREF(answer);
+    if (!answer) return NULL;
+    if (!((Handle *)self)->tensor) return PyErr_Format(PyExc_RuntimeError, "a handle whose tensor was not made");
+  }
+  return Py_NewRef((PyObject *)tensor_type);
 }
 
-PyObject *pretend(PyObject *module, PyObject *class) {
+PyObject *pretend(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *before = pretended;
-  pretended = Py_NewRef(class);
-  Py_XDECREF(before);
+  PyObject *class, *make;
+  Py_ssize_t num_bytes;
+  if (!PyArg_ParseTuple(args, "O!nO", &PyType_Type, &class, &num_bytes, &make)) return NULL;
+  num_bytes -= sizeof(PyObject);
+  if (num_bytes < 0 || num_bytes > (Py_ssize_t)sizeof(((Handle *)0)->shadow))
+    return PyErr_Format(PyExc_ValueError, "pretend: tensors of this PyTorch are too large: %zd bytes", num_bytes);
+  Py_XDECREF(make_tensor);
+  make_tensor = Py_NewRef(make);
+  shadow_bytes = (size_t)num_bytes;
+  tensor_type = (PyTypeObject *)Py_NewRef(class); /* for ever, as that of PyTorch */
+  return Py_NewRef(Py_None);
+}
+
+/* Not by `__getitem__` of Python's, which makes a sequence of a class: PyTorch would look into one of no dimensions. */
+static PyObject *get_item(PyObject *self, PyObject *key) {
+  PyObject *name = PyUnicode_FromString("item_at");
+  PyObject *found = name ? PyObject_CallMethodObjArgs(self, name, key, NULL) : NULL;
+  Py_XDECREF(name);
+  return found;
+}
+
+PyObject *gather(PyObject *object, PyObject *args) {
+  Run *run = (Run *)object;
+  PyObject *handles;
+  long long address;
+  if (!PyArg_ParseTuple(args, "O!L", &PyList_Type, &handles, &address)) return NULL;
+  char *target = (char *)(intptr_t)address;
+  for (Py_ssize_t i = 0, type = -1; i < PyList_Size(handles); i++) {
+    const Handle *one = (const Handle *)PyList_GetItem(handles, i);
+    if (Py_TYPE((PyObject *)one) != handle_type || one->run != run || (i && one->type != type))
+      return PyErr_Format(PyExc_ValueError, "gather: takes handles of this run that have one type");
+    const char *row = row_of(one);
+    if (!row) return NULL;
+    int64_t num_bytes = run->w->machine->types[type = one->type].row_bytes;
+    memcpy(target, row, num_bytes);
+    target += num_bytes;
+  }
   return Py_NewRef(Py_None);
 }
 
@@ -139,7 +189,8 @@ static PyGetSetDef handle_getters[] = {{"__class__", get_class, NULL, "for isins
                                        {"tensor", get_tensor, set_tensor, "that it was made into, or None", NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot handle_slots[] = {
-    {Py_tp_dealloc, free_handle}, {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters}, {0, NULL}};
+    {Py_tp_dealloc, free_handle}, {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters},
+    {Py_mp_subscript, get_item},  {0, NULL}};
 static PyType_Spec handle_spec = {"dietcode.runtime.recorder.Handle", sizeof(Handle), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 

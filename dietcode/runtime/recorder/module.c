@@ -10,7 +10,7 @@ static PyObject *get_current(PyObject *module, PyObject *none) {
 }
 
 static PyMethodDef methods[] = {{"value", value_of, METH_O, "value(handle): the number that a computed handle is"},
-                                {"pretend", pretend, METH_O, "pretend(cls): for which isinstance takes a handle"},
+                                {"pretend", pretend, METH_VARARGS, "pretend(cls, num_bytes, make): pass as tensors"},
                                 {"current", get_current, METH_NOARGS, "current(): this thread's current run, or None"},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dietcode.runtime.recorder", NULL, -1, methods, NULL, NULL, NULL, NULL};

@@ -37,8 +37,13 @@ struct Run {
   int is_begun, is_running, is_traced;
 };
 
+enum { SHADOW_WORDS = 4 };
+
+/* Its head is that of a PyTorch tensor once it has one: C code of PyTorch's, which takes it for a tensor by its __class__,
+ * finds that one. */
 struct Handle {
   PyObject_HEAD
+  void *shadow[SHADOW_WORDS];
   Run *run; /* NULL when it is over; not counted: the run knows its handles */
   PyObject *tensor, *weak;
   int32_t number, type;
@@ -60,7 +65,8 @@ extern PyTypeObject *handle_type;
 int start_handles(PyObject *module);
 PyObject *handle_of(Run *run, int32_t number, int32_t type, Dtype dtype); /* the one of a number */
 PyObject *value_of(PyObject *module, PyObject *handle);
-PyObject *pretend(PyObject *module, PyObject *class); /* a handle's __class__ */
+PyObject *gather(PyObject *run, PyObject *args);
+PyObject *pretend(PyObject *module, PyObject *args);
 
 /* given.c: tensors of PyTorch */
 typedef struct Given Given;

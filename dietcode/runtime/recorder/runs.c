@@ -384,6 +384,7 @@ static void free_run(PyObject *object) {
 static PyMethodDef run_methods[] = {{"begin", begin, METH_NOARGS, "begin(): be this thread's current run"},
                                     {"end", end, METH_NOARGS, "end(): give the thread back the run of before"},
                                     {"flush", flush_run, METH_NOARGS, "flush(): run what is noted"},
+                                    {"gather", gather, METH_VARARGS, "gather(handles, address): copy rows of one type"},
                                     {"live", live, METH_NOARGS, "live(): the handles that somebody has"},
                                     {NULL, NULL, 0, NULL}};
 static PyGetSetDef run_getters[] = {

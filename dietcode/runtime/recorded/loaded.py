@@ -1,0 +1,237 @@
+"""A compiled program joined with the Python function that it is of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dietcode.errors import ShapeError
+from dietcode.runtime.cgroups import memory_bytes
+from dietcode.runtime.library import Library
+from dietcode.runtime.models.loading import kernels_of
+from dietcode.runtime.programs.loaded import BlockRun
+from dietcode.runtime.programs.machine import BlockBuffers
+from dietcode.runtime.programs.plan import ProgramPlan
+from dietcode.runtime.recorded.calling import record_instances
+from dietcode.runtime.recorded.counts import Counts
+from dietcode.runtime.recorded.session import Rewritten, Session, class_of
+from dietcode.runtime.recorded.variants import RecordedRegion, Type, machine_of_types
+from dietcode.runtime.recorder import LimitError, Run
+from dietcode.runtime.reopened import Reopened
+from dietcode.workload.text import counted
+
+_PHASE_BITS = 24
+_Owner = tuple[Any, int, int]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A bundle that is open, without its function.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : dict
+    plan : ProgramPlan
+    libraries : mapping of str to Library
+    weights : mapping of str to array
+        As they were when it was compiled.
+    id_limits : mapping of (int, int) to int
+        As `BlockBuffers` takes it.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    plan: ProgramPlan
+    libraries: Mapping[str, Library]
+    weights: Mapping[str, Any]
+    id_limits: Mapping[tuple[int, int], int]
+
+
+class RecordedProgram(Reopened):
+    """A program that Python runs, and whose tensor code is run for many instances at once.
+
+    Calls are thread-safe. Made by `dietcode.load`.
+
+    Parameters
+    ----------
+    opened : Opened
+    program : Program
+        The function.
+    regions : sequence of RecordedRegion
+    rewritten : Rewritten
+
+    Attributes
+    ----------
+    plan : ProgramPlan
+    max_bytes : int
+        That a call may take for rows of tensors, half of the memory that the process may use at first; it ends with a
+        MemoryError beyond.
+    """
+
+    def __init__(
+        self, opened: Opened, program: Any, regions: Sequence[RecordedRegion], rewritten: Rewritten
+    ) -> None:
+        self.folder, self.manifest, self.plan, self.program = (
+            opened.folder,
+            opened.manifest,
+            opened.plan,
+            program,
+        )
+        self.max_bytes = memory_bytes() // 2
+        self.regions = list(regions)
+        self._libraries, self._weights, self._limits = opened.libraries, dict(opened.weights), opened.id_limits
+        self._rewritten = rewritten
+        self._counts = Counts()
+        self._lock = threading.Lock()
+        self._owners: dict[str, _Owner] = {}
+        self._others: dict[str, Any] = {}
+        self._make()
+
+    def _make(self) -> None:
+        """Make the machine, with the weights that there are."""
+        _, kernels = kernels_of(self.plan, self._libraries, self._weights)
+        buffers = BlockBuffers(self.plan, kernels, self._limits)
+        types: list[Type] = [
+            (one.dtype, tuple(extent.constant for extent in one.shape)) for one in self.plan.types
+        ]
+        constants = [
+            (number, kernels.constants[name].__array_interface__["data"][0])
+            for name, number in self.plan.tensors
+        ]
+        self._machine = machine_of_types(
+            types, constants, self.plan.max_rows, buffers.blocks, len(self.plan.blocks), buffers.num_buffers,
+            buffers.program, (kernels, buffers), buffers.fixed,
+        )  # fmt: skip
+        for one in self.regions:
+            one.bound.clear()
+        self._session = Session(self.regions, self._machine, types, class_of, self._accepts)
+        self._free: list[Run] = []
+
+    def __repr__(self) -> str:
+        """Return one line with its size."""
+        counts = {"region": len(self.regions), "block": len(self.plan.blocks)}
+        said = ", ".join(counted(number, noun) for noun, number in counts.items())
+        return f"<dietcode.RecordedProgram {self.plan.name}: {said}; up to {self.plan.max_rows} rows>"
+
+    def __call__(
+        self, instances: Iterable[Any], *, errors: Literal["raise", "return"] = "raise"
+    ) -> list[Any]:
+        """Run the program for each of some instances; all are run, also where one of them fails.
+
+        Parameters
+        ----------
+        instances : iterable
+            What the program's only parameter is, of each; tuples where it has several.
+        errors : {"raise", "return"}
+            Whether the exception of the first instance that failed is raised, or exceptions stand among the results.
+
+        Returns
+        -------
+        list
+            A result an instance.
+
+        Raises
+        ------
+        Exception
+            What an instance raised; a note says which.
+        ShapeError
+            The instances together have more rows of tensors than the program was compiled for.
+        MemoryError
+            They take more than `max_bytes`.
+        """
+        if errors not in ("raise", "return"):
+            raise ValueError(f"errors: {errors!r}; allowed: raise, return")
+        results, _ = self._run(list(instances), is_traced=False)
+        for number, one in enumerate(results if errors == "raise" else ()):
+            if isinstance(one, BaseException):
+                one.add_note(f"in instance {number} of {self.plan.name}")
+                raise one
+        return results
+
+    def block_runs(self, instances: Iterable[Any]) -> list[BlockRun]:
+        """Return what a call runs, in order, for a profile."""
+        return self._run(list(instances), is_traced=True)[1]
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Return what ran eagerly in the calls so far: line, reason and how often, the most frequent first."""
+        found = [
+            {"where": one.where, "reason": reason, "count": count}
+            for one in self.regions
+            for reason, count in one.eager.items()
+        ]
+        found += [
+            {"where": f"{Path(one.file).name}:{one.line}", "reason": f"{one.operator}: {one.reason}", "count": count}
+            for one, count in self._counts.items()
+        ]
+        return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
+
+    def _run(self, instances: list[Any], is_traced: bool) -> tuple[list[Any], list[BlockRun]]:
+        self._take_weights()
+        self._rewritten.install()
+        try:
+            run = self._free.pop()
+        except IndexError:  # another thread has the others
+            run = Run(self._machine, self.max_bytes)
+        run.is_traced = is_traced
+        try:
+            results = record_instances(self.program, instances, self._session, run=run, counts=self._counts)
+        except LimitError as error:
+            raise self._refusal(error, len(instances)) from None
+        runs = [
+            BlockRun(
+                depth >> _PHASE_BITS, depth & ((1 << _PHASE_BITS) - 1), self.plan.blocks[block].name, rows, nsecs / 1e9
+            )
+            for depth, block, rows, nsecs in (run.traced if is_traced else ())
+        ]
+        if run.machine is self._machine:
+            self._free.append(run)
+        return results, runs
+
+    def _refusal(self, error: LimitError, count: int) -> Exception:
+        kind, number = error.args
+        if kind == "rows":
+            return ShapeError(
+                f"{self.plan.name}: {count} instances have over {self.plan.max_rows} tensors "
+                f"{self.plan.types[number]}; allowed: as many as it was compiled for, pass fewer at once"
+            )
+        return MemoryError(
+            f"{self.plan.name}: {count} instances take over {self.max_bytes} bytes; pass fewer at once, or set max_bytes"
+        )
+
+    # ---- Weights ----
+
+    def _accepts(self, weights: dict[str, Any]) -> bool:
+        """Whether blocks have some tensors as their weights; others are taken before the next call."""
+        found = True
+        for name, tensor in weights.items():
+            known = self._owners.get(name)
+            if known is not None:
+                found &= known[0] is tensor
+            elif np.array_equal(self._weights[name], tensor.detach().numpy()):
+                self._owners[name] = tensor, tensor._version, tensor.data_ptr()
+            else:
+                self._others[name] = tensor
+                found = False
+        return found
+
+    def _take_weights(self) -> None:
+        """Take weights that are others than when they were compiled, or were changed since the last call."""
+        changed = {
+            name: tensor
+            for name, (tensor, version, address) in self._owners.items()
+            if tensor._version != version or tensor.data_ptr() != address
+        }
+        if not changed and not self._others:
+            return
+        with self._lock:
+            for name, tensor in {**changed, **self._others}.items():
+                self._weights[name] = np.array(tensor.detach().numpy(), np.float32, order="C")
+                self._owners[name] = tensor, tensor._version, tensor.data_ptr()
+            self._others.clear()
+            self._make()
