@@ -140,7 +140,7 @@ class Blocks:
             with torch.no_grad():
                 made = module()
             names = [
-                self.weights.name_of(np.array(one.numpy(), np.float32), f"{found.unit.qualname}.constant")
+                self.weights.name_of(np.array(one.detach().numpy(), np.float32), f"{found.unit.qualname}.constant")
                 for one in made
             ]
             return Variant(specs, result, None, names, {})
