@@ -18,7 +18,7 @@ from dietcode.graph.program_model import (
 )
 from dietcode.graph.reading import MAX_NODES
 
-_FIELDS = ("name", "recorded", "blocks", "constants", "units", "num_samples", "max_rows", "shown")
+_FIELDS = ("name", "recorded", "blocks", "constants", "units", "num_samples", "max_rows", "shown", "passed_on", "waits")
 _MOST_LISTED, _MAX_COUNT = 4096, 1 << 24
 
 
@@ -40,6 +40,10 @@ class RecordedModel:
         The most rows of one kind of tensors in a call.
     shown : tuple of Bucket
         As `dietcode.graph.program_model.ProgramModel` has them.
+    passed_on : tuple of str
+        Attributes that an instance reads as the one before left them: instances run in order, then.
+    waits : bool
+        Whether instances wait for values; otherwise `dietcode.concurrent` and `dietcode.map` just call.
     """
 
     name: str
@@ -49,6 +53,8 @@ class RecordedModel:
     num_samples: int
     max_rows: int = MAX_ROWS
     shown: tuple[Bucket, ...] = ()
+    passed_on: tuple[str, ...] = ()
+    waits: bool = True
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -66,6 +72,8 @@ class RecordedModel:
             "num_samples": self.num_samples,
             "max_rows": self.max_rows,
             "shown": [list(one) for one in self.shown],
+            "passed_on": list(self.passed_on),
+            "waits": self.waits,
         }
 
 
@@ -100,6 +108,8 @@ def read_recorded_model(data: Any) -> RecordedModel:
         read_whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
         read_whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
         read_shown(fields.get("shown", []), max(1, len(blocks))),
+        tuple(read_text(one, "passed_on") for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)),
+        bool(fields.get("waits")),
     )
     check_sources(found)
     return found

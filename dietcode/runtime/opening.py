@@ -11,7 +11,15 @@ from dietcode.runtime.library import Library
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.locked_weights import weights_file
-from dietcode.runtime.manifest import MANIFEST, has_parts, is_bundle, is_program, is_recorded, is_recursion, sha256_file
+from dietcode.runtime.manifest import (
+    MANIFEST,
+    has_parts,
+    is_bundle,
+    is_program,
+    is_recorded,
+    is_recursion,
+    sha256_file,
+)
 from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:

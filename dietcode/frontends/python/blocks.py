@@ -156,7 +156,9 @@ class Blocks:
     def _roots(self, found: Found, example: Example) -> list[tuple[int, str, Any]]:
         """Return the tensors that a region's roots have: which root, the way to it, and the tensor."""
         of_roots = [
-            (at, path, one) for at, root in enumerate(example.described.roots) for path, one in tensors_of(root)
+            (at, path, one)
+            for at, root in enumerate(example.described.roots)
+            for path, one in tensors_of(root)
         ]
         return of_roots + [(-1, path, one) for path, one in tensors_of(found.function)]
 
@@ -187,7 +189,9 @@ class Blocks:
         leaves = "*" if len(made.outputs) == 1 else {"tuple": ["*"] * len(made.outputs)}
         made.signature = {"positional": list(made.inputs), "keyword": {}, "output": leaves}
         made.nodes = [
-            replace(node, source=found.where) if not node.source or node.source.startswith("blocks.py") else node
+            replace(node, source=found.where)
+            if not node.source or node.source.startswith("blocks.py")
+            else node
             for node in made.nodes
         ]
         return made, weights
@@ -245,7 +249,11 @@ def rebuilt(specs: Sequence[Any], leaves: Iterator[Any], roots: Iterator[Any]) -
             yield (
                 known[text]
                 if kind in ("bool", "NoneType")
-                else float.fromhex(text) if kind == "float" else int(text) if kind == "int" else text
+                else float.fromhex(text)
+                if kind == "float"
+                else int(text)
+                if kind == "int"
+                else text
             )
         elif word == "record":
             cls = next(roots)
@@ -267,7 +275,9 @@ def _with_fixed(specs: Sequence[Any], leaves: Sequence[Any], fixed: set[int]) ->
             if number not in fixed:
                 return spec
             value = leaves[number]
-            return ["equal", "float", value.hex()] if isinstance(value, float) else ["equal", "int", str(value)]
+            return (
+                ["equal", "float", value.hex()] if isinstance(value, float) else ["equal", "int", str(value)]
+            )
         if word in ("tuple", "list", "slice"):
             return [word, [changed(one) for one in spec[1]]]
         return ["record", spec[1], [changed(one) for one in spec[2]]] if word == "record" else spec
@@ -311,7 +321,10 @@ def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
     aliases = {f"a{at}": at for at, (dtype, _) in enumerate(types) if dtype == "int32"}
     for node in graph.nodes:
         tensors = [one for one in node.operands if isinstance(one, str)]
-        if node.operator in ("reshape", "cast", "expand_dims", "squeeze", "unsqueeze", "to", "broadcast") and tensors:
+        if (
+            node.operator in ("reshape", "cast", "expand_dims", "squeeze", "unsqueeze", "to", "broadcast")
+            and tensors
+        ):
             if tensors[0] in aliases:
                 aliases |= dict.fromkeys(node.results, aliases[tensors[0]])
         elif node.operator in ("take", "gather", "embedding") and len(tensors) > 1 and tensors[1] in aliases:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dietcode.frontends.python.observing import Observation, same_random_numbers
 from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe, tensors_of
-from dietcode.runtime.recorded.regions import Region, region_function, rewritten
+from dietcode.runtime.recorded.regions import Parts, Region, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
 
 _MOST_NUMBERS = 32
@@ -76,14 +76,13 @@ class Discovery:
     Parameters
     ----------
     observation : Observation
-    regions : dict of Unit to (list of Region, list of int)
-        With the calls of `dietcode.concurrent`.
+    units : dict of Unit to Parts
     may_change : bool
         Whether tensors are changed in place somewhere: then nothing that shares memory is a region's result.
     """
 
     def __init__(
-        self, observation: Observation, regions: dict[Unit, tuple[list[Region], list[int]]], may_change: bool
+        self, observation: Observation, units: dict[Unit, Parts], may_change: bool
     ) -> None:
         self._may_change = may_change
         self._within = 0
@@ -91,16 +90,15 @@ class Discovery:
         self.found: list[Found] = []
         self.refused: list[tuple[Found, str]] = []
         changed = []
-        for unit, (own, concurrent) in regions.items():
+        for unit, parts in units.items():
             calls: list[Any] = []
-            for region in own:
+            for region in parts.regions:
                 function = region_function(
                     unit, region, observation.flags[unit.file], observation.globals[unit.file]
                 )
                 self.found.append(Found(unit, region, function))
                 calls.append(self._caller(self.found[-1]))
-            tree = rewritten(unit, own, {at: at for at in range(len(own))}, concurrent, len(own))
-            changed.append((unit, tree, [*calls, _in_order]))
+            changed.append((unit, rewritten(unit, parts), [*calls, _in_order, _unnoted]))
         self._replacement = Replacement(changed, observation.flags, observation.globals)
 
     def run(self, run: Callable[[], Any]) -> list[Found]:
@@ -133,8 +131,8 @@ class Discovery:
             key = json.dumps([described.specs, [_weights_key(one) for one in described.roots]])
             example = found.examples.get(key)
             if example is None:
-                example = found.examples[key] = Example(described, args)
-                example.result = self._result(result, described)
+                tree = self._result(result, described)
+                example = found.examples[key] = Example(described, args, result=tree)
             numbers = tuple(one for one in described.leaves if isinstance(one, int | float))
             if len(example.numbers) < _MOST_NUMBERS or numbers in example.numbers:
                 example.numbers[numbers] += 1
@@ -147,6 +145,8 @@ class Discovery:
     def _result(self, value: Any, described: Described) -> Any:
         import torch
 
+        if not described.leaves and any(next(tensors_of(one), None) for one in described.roots):
+            raise RefusedRegionError("it depends on weights alone")
         given = {id(one): at for at, one in enumerate(described.leaves) if isinstance(one, torch.Tensor)}
         memory = {_storage(one) for one in described.leaves if isinstance(one, torch.Tensor)}
 
@@ -183,6 +183,10 @@ def _weights_key(root: Any) -> int:
 
 def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage().data_ptr())
+
+
+def _unnoted(value: Any, name: str) -> Any:
+    return value
 
 
 def _in_order(*pairs: Any) -> tuple[Any, ...]:

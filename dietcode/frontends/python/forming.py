@@ -102,9 +102,15 @@ class Forming:
         if isinstance(node, ast.Compare):
             return len(node.ops) == 1 and self._may_have(node.left) and self._may_have(node.comparators[0])
         if isinstance(node, ast.Subscript):
-            return self._is_of_tensor(node.value) and self._may_have(node.value) and self._may_have(node.slice)
+            return (
+                self._is_of_tensor(node.value) and self._may_have(node.value) and self._may_have(node.slice)
+            )
         if isinstance(node, ast.Attribute):
-            return self._is_of_tensor(node.value) and self._may_have(node.value) and node.attr not in ("grad", "data")
+            return (
+                self._is_of_tensor(node.value)
+                and self._may_have(node.value)
+                and node.attr not in ("grad", "data")
+            )
         return False
 
     def _is_of_tensor(self, node: ast.expr) -> bool:
@@ -163,7 +169,9 @@ class Forming:
         """Whether an expression is a function or a constant of a module of Python, or of this file."""
         if isinstance(node, ast.Attribute):
             known = self._fact(node.value)
-            of_module = known is not None and len(known.objects) == 1 and all(map(is_module, known.objects.values()))
+            of_module = (
+                known is not None and len(known.objects) == 1 and all(map(is_module, known.objects.values()))
+            )
             return of_module and self._is_global(node.value)
         if not isinstance(node, ast.Name) or node.id in self._bound:
             return False
@@ -187,7 +195,9 @@ class Forming:
         base = self._fact(node.value)
         if base is None or not base.objects or len(base.objects) > 8:
             return False
-        if not all(isinstance(one, torch.nn.Module) and self._purity.is_fixed(one) for one in base.objects.values()):
+        if not all(
+            isinstance(one, torch.nn.Module) and self._purity.is_fixed(one) for one in base.objects.values()
+        ):
             return False
         return isinstance(node.value, ast.Name) or self._is_path(node.value)
 
@@ -198,7 +208,11 @@ class Forming:
         if not isinstance(node, ast.Attribute) or node.attr not in ("shape", "ndim", "dtype", "device"):
             return False
         known = self._fact(node.value)
-        return known is not None and all(kind[0] == "tensor" for kind in known.kinds) and self._may_have(node.value)
+        return (
+            known is not None
+            and all(kind[0] == "tensor" for kind in known.kinds)
+            and self._may_have(node.value)
+        )
 
     def leaves(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the leaves of an expression of a region, in the order in which Python evaluates them."""
@@ -304,9 +318,7 @@ class Forming:
             leaves = _distinct(list(self.leaves(node)))
             if leaves and len(leaves) <= _MOST_LEAVES:
                 numbers = self._unit.numbers
-                self.regions.append(
-                    Region((), (numbers[node],), tuple(numbers[one] for one in leaves), ())
-                )
+                self.regions.append(Region((), (numbers[node],), tuple(numbers[one] for one in leaves), ()))
                 for leaf in leaves:
                     self._expressions(leaf)
                 return
@@ -363,7 +375,9 @@ class _Run:
         value = node.iter if isinstance(node, ast.For) else value
         if not isinstance(value, ast.expr) or isinstance(node, ast.AsyncFor):
             return set()
-        if not isinstance(node, ast.If | ast.For | ast.Expr | ast.Assign | ast.AnnAssign | ast.Return | ast.AugAssign):
+        if not isinstance(
+            node, ast.If | ast.For | ast.Expr | ast.Assign | ast.AnnAssign | ast.Return | ast.AugAssign
+        ):
             return set()
         found, _ = self._first(value)
         if found is None or not self._may_add(found):
@@ -383,7 +397,10 @@ class _Run:
             if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store) and one not in self._internal
         }
         shared = {
-            name for one in ast.walk(self._function) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names
+            name
+            for one in ast.walk(self._function)
+            if isinstance(one, ast.Global | ast.Nonlocal)
+            for name in one.names
         }
         return [name for name in self._assigned if name in read | shared]
 
@@ -431,7 +448,9 @@ class _Run:
         parts: list[ast.expr] = []
         if isinstance(node, ast.Call):
             parts = [node.func, *node.args]
-        elif isinstance(node, ast.Attribute | ast.UnaryOp | ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List):
+        elif isinstance(
+            node, ast.Attribute | ast.UnaryOp | ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List
+        ):
             parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         else:
             return None, False
@@ -446,7 +465,11 @@ def _parts(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression in the order in which they are evaluated."""
     if isinstance(node, ast.Call):
         function = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        return [*node.args, *(one.value for one in node.keywords)] if not function else [*node.args, *(one.value for one in node.keywords)]
+        return (
+            [*node.args, *(one.value for one in node.keywords)]
+            if not function
+            else [*node.args, *(one.value for one in node.keywords)]
+        )
     return [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dietcode.errors import ModelError
@@ -21,8 +22,8 @@ from dietcode.graph.recorded_model import RecordedModel
 from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
-from dietcode.runtime.recorded.calling import arguments_of, record_instances
-from dietcode.runtime.recorded.regions import Region
+from dietcode.runtime.recorded.calling import Arguments, record_instances
+from dietcode.runtime.recorded.regions import Parts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.units import Unit
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
@@ -40,19 +41,23 @@ class FormedProgram:
     program : Program
     blocks : Blocks
     regions : list of RecordedRegion
-    units : dict of Unit to (list of Region, list of int)
+    units : dict of Unit to Parts
     rewritten : Rewritten
     constants : list of str
         Weights that regions return.
+    samples : list
+    passed_on : list of str
+        Attributes that an instance reads as the one before left them: then they run in order.
     """
 
     program: Program
     blocks: Blocks
     regions: list[RecordedRegion]
-    units: dict[Unit, tuple[list[Region], list[int]]]
+    units: dict[Unit, Parts]
     rewritten: Rewritten
     constants: list[str]
     samples: list[Any] = field(default_factory=list)
+    passed_on: list[str] = field(default_factory=list)
 
     def run(
         self, machine: TorchMachine, instances: Sequence[Any], watched: Watched | None = None
@@ -60,7 +65,10 @@ class FormedProgram:
         """Return the results of instances, or their exceptions, by blocks that PyTorch computes."""
         session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
         self.rewritten.install()
-        return record_instances(self.program, instances, session, machine.compute, watched and watched.observe)
+        observe = watched and watched.observe
+        return record_instances(
+            self.program, instances, session, machine.compute, observe, in_order=bool(self.passed_on)
+        )
 
     def _accepts(self, weights: dict[str, Any]) -> bool:
         """Whether blocks were made for some weights."""
@@ -95,14 +103,16 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     observation = Observation(run)
     purity = Purity(observation)
     may_change = _may_change(observation)
+    own_attributes = observation.facts.shared.own
     broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
     known: dict[Any, tuple[Found, str | None, list[MadeVariant]]] = {}
     for _ in range(_MOST_ROUNDS):
-        units: dict[Unit, tuple[list[Region], list[int]]] = {}
+        units: dict[Unit, Parts] = {}
         for unit in observation.units:
             forming = Forming(observation, purity, unit, broken[unit]).run()
-            if forming.regions or forming.concurrent:
-                units[unit] = forming.regions, forming.concurrent
+            parts = Parts(forming.regions, forming.concurrent, _stored(unit, own_attributes))
+            if parts:
+                units[unit] = parts
         discovery = Discovery(observation, units, may_change)
         discovery.run(run)
         refused = {id(found) for found, _ in discovery.refused}
@@ -144,6 +154,15 @@ def _break(found: Found, broken: set[int]) -> bool:
     return True
 
 
+def _stored(unit: Unit, names: Collection[str]) -> list[int]:
+    """Return where a unit sets some attributes."""
+    return [
+        number
+        for number, node in enumerate(unit.nodes)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in names
+    ]
+
+
 def _may_change(observation: Observation) -> bool:
     """Whether a tensor may be changed in place somewhere."""
     for unit in observation.units:
@@ -161,25 +180,26 @@ def _formed(
     program: Program,
     samples: Sequence[Any],
     observation: Observation,
-    units: dict[Unit, tuple[list[Region], list[int]]],
+    units: dict[Unit, Parts],
     discovery: Discovery,
     blocks: Blocks,
     reasons: dict[int, str],
 ) -> FormedProgram:
     constants: list[str] = []
     regions: list[RecordedRegion] = []
-    kept: dict[Unit, tuple[list[Region], list[int]]] = {}
+    kept: dict[Unit, Parts] = {}
     for number, found in enumerate(discovery.found):
         made = [_variant(one, constants) for one in blocks.variants.get(number, ())]
         if made or number in reasons:
             regions.append(RecordedRegion(found.unit, found.region, made, reasons.get(number, "")))
         if made:
-            kept.setdefault(found.unit, ([], units[found.unit][1]))[0].append(found.region)
-    for unit, (_, concurrent) in units.items():
-        if concurrent:
-            kept.setdefault(unit, ([], concurrent))
+            kept.setdefault(found.unit, replace(units[found.unit], regions=[])).regions.append(found.region)
+    for unit, parts in units.items():
+        if parts.concurrent or parts.stored:
+            kept.setdefault(unit, replace(parts, regions=[]))
     rewritten = Rewritten(kept, observation.flags, observation.globals)
-    return FormedProgram(program, blocks, regions, kept, rewritten, constants, list(samples))
+    passed_on = sorted(observation.facts.shared.passed_on)
+    return FormedProgram(program, blocks, regions, kept, rewritten, constants, list(samples), passed_on)
 
 
 def _variant(made: MadeVariant, constants: list[str]) -> Variant:
@@ -214,7 +234,11 @@ def _named(result: Any) -> Any:
         return [word, [_named(one) for one in result[1]]]
     if word == "record":
         cls = result[1][0]
-        return [word, f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}", [_named(one) for one in result[2]]]
+        return [
+            word,
+            f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}",
+            [_named(one) for one in result[2]],
+        ]
     return result
 
 
@@ -229,15 +253,18 @@ def _of_constants(result: Any, place: Callable[[], int]) -> Any:
     return result
 
 
-def _runner(program: Program, samples: Sequence[Any]) -> Callable[[], list[Any]]:
-    def run() -> list[Any]:
+def _runner(program: Program, samples: Sequence[Any]) -> Callable[..., list[Any]]:
+    arguments = Arguments(program)
+
+    def run(begin: Callable[[int], None] = lambda number: None) -> list[Any]:
         import torch
 
         found: list[Any] = []
         with torch.no_grad():
-            for one in samples:
+            for number, one in enumerate(samples):
+                begin(number)
                 try:
-                    found.append(program.function(*program.bound, *arguments_of(program, copy.deepcopy(one))))
+                    found.append(program.function(*arguments(copy.deepcopy(one))))
                 except Exception as error:
                     found.append(error)
         return found
@@ -305,9 +332,12 @@ def record(
         for number, one in enumerate(formed.blocks.blocks)
     )
     constants = tuple((one, formed.blocks.weights.arrays[one].shape) for one in formed.constants)
-    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in formed.units.items())
+    waits = len(first.flushes) > 1  # otherwise there is nothing to run meanwhile
+    parts = {unit: own if waits else replace(own, concurrent=[]) for unit, own in formed.units.items()}
+    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in parts.items() if own)
+    rows = rows_of_tables(blocks)
     model = RecordedModel(
-        name, blocks, constants, units, len(samples), rows_of_tables(blocks), tuple(shown)
+        name, blocks, constants, units, len(samples), rows, tuple(shown), tuple(formed.passed_on), waits
     )
     return model, formed
 
@@ -320,20 +350,21 @@ def _watched(formed: FormedProgram, phases: Sequence[int], size: int) -> Watched
 
 
 def _unit_json(
-    unit: Unit, own: tuple[list[Region], list[int]], regions: Sequence[RecordedRegion]
+    unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]
 ) -> dict[str, Any]:
     known = {one.region: one for one in regions if one.unit is unit}
     return {
         "file": unit.file.rpartition("/")[2],
         "qualname": unit.qualname,
         "digest": unit.digest,
-        "concurrent": list(own[1]),
+        "concurrent": parts.concurrent,
+        "stored": parts.stored,
         "regions": [
             {
                 "region": region.to_json(),
                 "variants": [one.to_json() for own in known[region].variants.values() for one in own],
                 "reason": known[region].reason,
             }
-            for region in own[0]
+            for region in parts.regions
         ],
     }

@@ -8,7 +8,7 @@ import random
 import sys
 import sysconfig
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +99,7 @@ class Facts:
     def __init__(self) -> None:
         self.of: dict[tuple[int, int], Fact] = defaultdict(Fact)
         self.changed: set[int] = set()
+        self.shared = SharedState()
 
     def see(self, unit: int, number: int, value: Any) -> Any:
         """Note what an expression gave, and return it."""
@@ -123,11 +124,64 @@ class Facts:
         return passed[0] if passed else value
 
 
+@dataclass
+class _Access:
+    """How an attribute of one object is used: by instance, what came first."""
+
+    value: Any
+    first: dict[int, str] = field(default_factory=dict)
+    is_read: bool = False
+
+
+class SharedState:
+    """Attributes that functions set of objects which instances share, as ``self.hidden`` of a module.
+
+    Instances that wait let others run, which must not see what they set.
+    """
+
+    def __init__(self) -> None:
+        self.instance = 0
+        self._known: dict[tuple[int, str], _Access] = {}
+
+    def see(self, value: Any, name: str, kind: str) -> Any:
+        """Note that an attribute is read ("load"), set ("store"), or both at once ("add"); return the object."""
+        access = self._known.setdefault((id(value), name), _Access(value))
+        access.first.setdefault(self.instance, kind)
+        access.is_read |= kind == "load"
+        return value
+
+    def _of_all(self) -> Iterator[tuple[str, _Access]]:
+        import torch
+
+        for (_, name), one in self._known.items():
+            is_shared = isinstance(one.value, torch.nn.Module | type | ModuleType) or len(one.first) > 1
+            if is_shared and any(kind != "load" for kind in one.first.values()):
+                yield name, one
+
+    @property
+    def own(self) -> set[str]:
+        """Attributes that each instance sets before it reads them: it may have its own."""
+        return {
+            name
+            for name, one in self._of_all()
+            if all(kind == "store" for kind in one.first.values())
+        }
+
+    @property
+    def passed_on(self) -> set[str]:
+        """Attributes that an instance reads as the one before left them; not what is only counted up."""
+        return {
+            name
+            for name, one in self._of_all()
+            if one.is_read and any(kind != "store" for kind in one.first.values())
+        }
+
+
 class _Observing(ast.NodeTransformer):
     """Makes the tree of a unit whose expressions are seen."""
 
-    def __init__(self, numbers: dict[int, int]) -> None:
-        self._numbers = numbers
+    def __init__(self, numbers: dict[int, int], assigned: Collection[str]) -> None:
+        self._numbers, self._assigned = numbers, assigned
 
     def visit(self, node: ast.AST) -> Any:
         number = self._numbers.get(id(node), -1)
@@ -145,9 +199,16 @@ class _Observing(ast.NodeTransformer):
         if isinstance(node, ast.JoinedStr | ast.Constant | ast.pattern):
             return node
         is_changing = is_in_place(node)
+        adds = isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute)
         found: Any = self.generic_visit(node)
         if is_changing:
             self._see_changed(found)
+        if isinstance(node, ast.Attribute) and node.attr in self._assigned:
+            word = "load" if isinstance(node.ctx, ast.Load) else "store"
+            names: list[ast.expr] = [ast.Constant(node.attr), ast.Constant(word)]
+            found.value = ast.copy_location(ast.Call(placeholder(2), [found.value, *names], []), node)
+        if adds:
+            found.target.value.args[2] = ast.Constant("add")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
             return found
         is_read = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
@@ -177,11 +238,25 @@ def is_in_place(node: ast.AST) -> bool:
     return False
 
 
-def observed_tree(unit: Unit) -> Any:
+def assigned_attributes(units: Iterable[Unit]) -> set[str]:
+    """Return the names of attributes that functions set, other than where an object is made."""
+    found: set[str] = set()
+    for unit in units:
+        if unit.qualname.rpartition(".")[2] in ("__init__", "__post_init__", "__new__"):
+            continue
+        for one in unit.nodes:
+            if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load):
+                found.add(one.attr)
+            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "setattr":
+                found |= {arg.value for arg in one.args[1:2] if isinstance(arg, ast.Constant)}
+    return found
+
+
+def observed_tree(unit: Unit, assigned: Collection[str]) -> Any:
     """Return the tree of a unit whose expressions call a function with their position and their value."""
     tree = copy.deepcopy(unit.node)
     numbers = {id(node): number for number, node in enumerate(preorder(tree))}
-    return _Observing(numbers).visit(tree)
+    return _Observing(numbers, assigned).visit(tree)
 
 
 def is_of_user(code: CodeType) -> bool:
@@ -246,10 +321,10 @@ class Observation:
     Parameters
     ----------
     run : callable
-        Runs all samples, as often as it is called.
+        Runs all samples, as often as it is called; calls what it is given with the number of each, before it runs.
     """
 
-    def __init__(self, run: Callable[[], Any]) -> None:
+    def __init__(self, run: Callable[..., Any]) -> None:
         with same_random_numbers():
             codes = codes_run(run)
         self._numbers: dict[Unit, int] = {}
@@ -263,16 +338,21 @@ class Observation:
                 self.globals[unit.file] = names
         self.units = list(self._numbers)
         self.facts = Facts()
+        assigned = assigned_attributes(self.units)
         changed = []
         for at, unit in enumerate(self.units):
-            changed.append((unit, observed_tree(unit), [self._seer(at), self.facts.see_changed]))
+            seers = [self._seer(at), self.facts.see_changed, self.facts.shared.see]
+            changed.append((unit, observed_tree(unit, assigned), seers))
         replacement = Replacement(changed, self.flags, self.globals)
         replacement.install()
         try:
             with same_random_numbers():
-                run()
+                run(self._begin)
         finally:
             replacement.uninstall()
+
+    def _begin(self, instance: int) -> None:
+        self.facts.shared.instance = instance
 
     def _seer(self, unit: int) -> Callable[[int, Any], Any]:
         see = self.facts.see

@@ -79,9 +79,7 @@ def _description(
         values |= {name: type_ for name, type_ in rows.types.items() if name not in kept}
         weights |= rows.weights
         own.append(block_fields(block, rows, types))
-    constants = {
-        name: TensorType("float32", tuple(map(Extent.of, shape))) for name, shape in model.constants
-    }
+    constants = {name: TensorType("float32", tuple(map(Extent.of, shape))) for name, shape in model.constants}
     return {
         "format": RECORDED_FORMAT,
         "name": model.name,
@@ -90,6 +88,8 @@ def _description(
         ],
         "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
         "units": [_unit(one, splits) for one in model.units],
+        "passed_on": list(model.passed_on),
+        "waits": model.waits,
         "blocks": own,
         "weights": typed(known_weights(model.blocks, constants, weights)),
         "values": typed(values),

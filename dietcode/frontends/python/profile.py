@@ -122,6 +122,8 @@ class Watched:
 
     def observe(self, nodes: Sequence[tuple[int, int, tuple[int, ...], int]]) -> None:
         """Take the nodes of a flush; as the recorder calls it."""
+        if not nodes:
+            return
         flush = len(self.flushes)
         self.flushes.append(Counter(block for block, *_ in nodes))
         rows: dict[tuple[int, int], Counter[Sources | None]] = {}

@@ -9,7 +9,7 @@ import inspect
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from dietcode.frontends.python.observing import Observation, is_in_place
+from dietcode.frontends.python.observing import Observation, assigned_attributes, is_in_place
 from dietcode.programs.exporting import differs_in_training
 from dietcode.programs.module import MarkedBlock
 from dietcode.runtime.recorded.units import Unit, unit_of
@@ -121,7 +121,7 @@ class Purity:
         self._known: dict[Any, bool] = {}
         self._fixed: dict[int, bool] = {}
         self._kept: list[Any] = []  # so that none of these objects' numbers is another's
-        self.assigned = _assigned_attributes(observation.units)
+        self.assigned = assigned_attributes(observation.units)
         self.refused: set[Any] = set()  # functions that cannot be exported
 
     def is_pure(self, value: Any) -> bool:
@@ -191,7 +191,9 @@ class Purity:
         fact = self._observation.fact
         parameters = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
         stored = {
-            one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
+            one.id
+            for one in ast.walk(node)
+            if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
         }
         local = parameters | stored
         made = _made_lists(node)
@@ -256,9 +258,7 @@ class Purity:
         if known.is_wild or not known.objects:
             return False
         return all(
-            (_is_hashable(one) and one in _BUILTINS)
-            or is_size_method(one)
-            or self.is_pure(one)
+            (_is_hashable(one) and one in _BUILTINS) or is_size_method(one) or self.is_pure(one)
             for one in known.objects.values()
         )
 
@@ -303,20 +303,6 @@ def _made_lists(node: ast.AST) -> set[str]:
             found |= {target.id for target in one.targets if isinstance(target, ast.Name)}
         if isinstance(one, ast.AnnAssign) and isinstance(one.value, ast.List | ast.ListComp):
             found |= {one.target.id} if isinstance(one.target, ast.Name) else set()
-    return found
-
-
-def _assigned_attributes(units: Any) -> set[str]:
-    """Return the names of attributes that functions set, other than where an object is made."""
-    found: set[str] = set()
-    for unit in units:
-        if unit.qualname.rpartition(".")[2] in ("__init__", "__post_init__", "__new__"):
-            continue
-        for one in unit.nodes:
-            if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load):
-                found.add(one.attr)
-            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "setattr":
-                found |= {arg.value for arg in one.args[1:2] if isinstance(arg, ast.Constant)}
     return found
 
 

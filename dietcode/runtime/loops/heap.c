@@ -28,8 +28,7 @@ static int take_bytes(Workplace *w, int64_t bytes) {
   return -1;
 }
 
-void *reserve(Workplace *w, Room *room, int64_t bytes) {
-  if (bytes <= room->capacity) return room->data;
+void *grow(Workplace *w, Room *room, int64_t bytes) {
   int64_t wanted = 2 * room->capacity > bytes ? 2 * room->capacity : bytes;
   wanted = (wanted + ROOM_ALIGNMENT - 1) / ROOM_ALIGNMENT * ROOM_ALIGNMENT;
   if (take_bytes(w, wanted - room->capacity) != 0) return NULL;

@@ -263,7 +263,10 @@ struct Workplace {
 };
 
 /* heap.c */
-void *reserve(Workplace *w, Room *room, int64_t bytes); /* keeps what is in it; NULL where limits end the call */
+void *grow(Workplace *w, Room *room, int64_t bytes); /* keeps what is in it; NULL where limits end the call */
+static inline void *reserve(Workplace *w, Room *room, int64_t bytes) {
+  return bytes <= room->capacity ? room->data : grow(w, room, bytes);
+}
 void *allocate(Workplace *w, int64_t bytes);            /* from the arena */
 Object *new_object(Workplace *w, int64_t length, int32_t record);
 int grow_list(Workplace *w, Object *list, int64_t capacity);

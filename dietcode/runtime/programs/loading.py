@@ -31,9 +31,7 @@ def load_program(folder: Path, options: LoadOptions) -> LoadedProgram:
     return LoadedProgram(folder, manifest, plan, kernels, limits)
 
 
-def check_ranges(
-    path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library
-) -> None:
+def check_ranges(path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library) -> None:
     """Refuse a call with more rows than a library takes."""
     ranges = {"T": (plan.max_rows, plan.max_rows), "B": (1, block.max_batch)}
     for name, extent in step.variables.items():

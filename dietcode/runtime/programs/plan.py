@@ -144,6 +144,8 @@ class ProgramPlan(RowDescription):
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
     units: tuple[dict[str, Any], ...] = ()
+    passed_on: tuple[str, ...] = ()
+    waits: bool = True
 
     @property
     def groups(self) -> tuple[tuple[RowStep, ...], ...]:
@@ -248,6 +250,8 @@ def _read_recorded(data: Mapping[str, Any]) -> ProgramPlan:
             lookups=(),
             functions=(),
             units=units,
+            passed_on=tuple(map(str, _listed(data, "passed_on"))),
+            waits=bool(data["waits"]),
         )
     )
 

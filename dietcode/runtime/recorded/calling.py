@@ -16,25 +16,37 @@ MAX_BYTES = 1 << 40
 _LEAVES = (int, float, str, bool, type(None), bytes, complex)
 
 
-def arguments_of(program: Any, instance: Any) -> tuple[Any, ...]:
-    """Return the arguments of an instance: itself, or its items where a program takes several.
+class Arguments:
+    """The arguments that a program takes of an instance: itself, or its items where it takes several.
 
-    Raises
-    ------
-    ModelError
-        The program takes another number.
+    Parameters
+    ----------
+    program : Program
     """
-    kinds = inspect.Parameter
-    parameters = list(inspect.signature(program.function).parameters.values())[len(program.bound) :]
-    plain = [one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
-    least = sum(one.default is kinds.empty for one in plain)
-    most = 1 << 16 if any(one.kind is kinds.VAR_POSITIONAL for one in parameters) else len(plain)
-    if isinstance(instance, tuple) and most > 1 and max(least, 2) <= len(instance) <= most:
-        return instance
-    if not least <= 1 <= most:
-        allowed = f"tuples of {least} to {most}" if least < most else f"tuples of {most}"
-        raise ModelError(f"given {clip(instance)}; allowed: {allowed}, which {program.__name__} takes")
-    return (instance,)
+
+    def __init__(self, program: Any) -> None:
+        kinds = inspect.Parameter
+        parameters = list(inspect.signature(program.function).parameters.values())[len(program.bound) :]
+        plain = [one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        self._bound, self._name = tuple(program.bound), program.__name__
+        self._least = sum(one.default is kinds.empty for one in plain)
+        self._most = 1 << 16 if any(one.kind is kinds.VAR_POSITIONAL for one in parameters) else len(plain)
+
+    def __call__(self, instance: Any) -> tuple[Any, ...]:
+        """Return the arguments of an instance, behind what the program is bound to.
+
+        Raises
+        ------
+        ModelError
+            The program takes another number.
+        """
+        least, most = self._least, self._most
+        if type(instance) is tuple and most > 1 and max(least, 2) <= len(instance) <= most:
+            return (*self._bound, *instance)
+        if not least <= 1 <= most:
+            allowed = f"tuples of {least} to {most}" if least < most else f"tuples of {most}"
+            raise ModelError(f"given {clip(instance)}; allowed: {allowed}, which {self._name} takes")
+        return (*self._bound, instance)
 
 
 def record_instances(
@@ -45,6 +57,8 @@ def record_instances(
     observe: Callable[..., Any] | None = None,
     run: Run | None = None,
     counts: Any = None,
+    in_order: bool = False,
+    waits: bool = True,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -59,6 +73,10 @@ def record_instances(
         What is noted in; a new one otherwise.
     counts : Counts, optional
         Counts what runs eagerly.
+    in_order : bool
+        Whether instances run one after the other.
+    waits : bool
+        Whether they are thought to wait for values.
     """
     import torch
 
@@ -68,11 +86,11 @@ def record_instances(
     install()
     run = run or Run(session.machine, MAX_BYTES)
     run.compute, run.observe = compute, observe
-    arguments = [(*program.bound, *arguments_of(program, one)) for one in instances]
+    arguments = list(map(Arguments(program), instances))
     with torch.no_grad(), session:
         run.begin()
         try:
-            results = Scheduler(run, program.function, arguments, counts).results()
+            results = Scheduler(run, program.function, arguments, counts, in_order, waits).results()
             run.flush()
             make_tensors(run)
         finally:

@@ -105,7 +105,9 @@ def _spec(
         return ["record", _class_name(type(value)), inner(value)]
     if type(value) is slice:
         return ["slice", inner((value.start, value.stop, value.step))]
-    if isinstance(value, torch.nn.Module | FunctionType | MethodType | BuiltinFunctionType | type) or callable(value):
+    if isinstance(
+        value, torch.nn.Module | FunctionType | MethodType | BuiltinFunctionType | type
+    ) or callable(value):
         found.roots.append(value)
         return ["root", name_of(value)]
     raise UndescribedError(f"an object {type(value).__name__}")
@@ -151,26 +153,37 @@ class Names:
             return f"{type(value).__qualname__}({', '.join(parts)})"
         if isinstance(value, _PLAIN):
             return repr(value)[:200]
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        return (
+            f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        )
 
 
 def _module_name(module: Any) -> str:
     parts = []
     for path, one in module.named_modules():
-        own = [f"{name}={_plain(value)}" for name, value in sorted(vars(one).items()) if _is_plain(name, value)]
+        own = [
+            f"{name}={_plain(value)}" for name, value in sorted(vars(one).items()) if _is_plain(name, value)
+        ]
         tensors = [
             f"{name}:{value.dtype}{list(value.shape)}"
             for group in (one._parameters, one._buffers)
             for name, value in group.items()
             if value is not None
         ]
-        missing = [name for group in (one._parameters, one._buffers) for name, value in group.items() if value is None]
+        missing = [
+            name
+            for group in (one._parameters, one._buffers)
+            for name, value in group.items()
+            if value is None
+        ]
         parts.append(f"{path}:{type(one).__qualname__}({', '.join([*own, *tensors, *missing])})")
     return "; ".join(parts)
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    return isinstance(value, _PLAIN) and not name.startswith(("_forward", "_backward", "_state_dict", "_load_state"))
+    return isinstance(value, _PLAIN) and not name.startswith(
+        ("_forward", "_backward", "_state_dict", "_load_state")
+    )
 
 
 def _plain(value: Any) -> str:
@@ -218,7 +231,9 @@ def tensors_of(root: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     elif hasattr(root, "__dict__") and not isinstance(root, type | ModuleType | FunctionType) and depth < 4:
         for name, value in sorted(vars(root).items()):
             if isinstance(value, torch.nn.Module | torch.Tensor):
-                yield from ((f"{name}.{inner}".rstrip("."), one) for inner, one in tensors_of(value, depth + 1))
+                yield from (
+                    (f"{name}.{inner}".rstrip("."), one) for inner, one in tensors_of(value, depth + 1)
+                )
 
 
 def read_globals(function: FunctionType) -> Iterator[tuple[str, Any]]:

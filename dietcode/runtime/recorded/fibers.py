@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorder import Handle, Run, current
 
+_MISSING = object()
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -56,7 +58,7 @@ def concurrent(functions: Iterable[Callable[[], T]]) -> list[T]:
     """
     run = current()
     scheduler = None if run is None else run.scheduler
-    if scheduler is None:
+    if scheduler is None or scheduler.is_plain:
         return [one() for one in functions]
     found: list[T] = scheduler.call_all([Job(one) for one in functions])
     return found
@@ -64,6 +66,9 @@ def concurrent(functions: Iterable[Callable[[], T]]) -> list[T]:
 
 def concurrent_map(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Call a function for each item, as `concurrent` does and with its errors."""
+    run = current()
+    if run is None or run.scheduler is None or run.scheduler.is_plain:
+        return [function(one) for one in items]
     return concurrent([partial(function, one) for one in items])
 
 
@@ -103,6 +108,10 @@ class Scheduler:
         The arguments of each.
     counts : Counts, optional
         Counts what runs eagerly.
+    in_order : bool
+        Whether instances run one after the other, as each sees what the one before has left.
+    waits : bool
+        Whether instances are thought to wait for values; otherwise `concurrent` calls one function after the other.
     """
 
     def __init__(
@@ -111,8 +120,12 @@ class Scheduler:
         function: Callable[..., Any],
         instances: Sequence[tuple[Any, ...]],
         counts: Counts | None = None,
+        in_order: bool = False,
+        waits: bool = True,
     ) -> None:
-        self._run, self.counts = run, counts
+        self.is_plain = not waits
+        self._run, self.counts, self._in_order = run, counts, in_order
+        self._kept: dict[tuple[int, str], Any] = {}
         self._instances = [Job(function, one, is_instance=True) for one in instances]
         self._jobs = deque(self._instances)
         self._num_left = len(self._instances)
@@ -135,8 +148,8 @@ class Scheduler:
         BaseException
             No error of an instance: KeyboardInterrupt, or an error of a block.
         """
-        self._home, self._drivers = getcurrent(), _drivers()
-        self._context, self._modes = copy_context(), _modes()
+        self._home, self._drivers, self._context = getcurrent(), _drivers(), copy_context()
+        self._modes = _is_grad(), _is_inference(), _is_autocast(), _num_modes()
         before, self._run.scheduler = self._run.scheduler, self
         try:
             while self._num_left:
@@ -160,15 +173,20 @@ class Scheduler:
 
     def wait(self, handle: Handle) -> None:
         """Return when a handle is computed."""
-        own = getcurrent()
         while not handle.computed:
             if self._failure is not None:
                 raise self._failure
-            if self._ready or self._has_job():
-                self._waiting.append(own)
+            if self._in_order or _get_running_loop() is not None:  # of asyncio, which a thread has
+                self._run.flush()
+            elif self._ready or (self._jobs and self._has_job()):
+                self._waiting.append(getcurrent())
                 self._leave()
             else:
                 self._flush()
+
+    def keep(self, value: Any, name: str) -> None:
+        """Let each instance have an attribute of an object for itself from now on."""
+        self._kept[id(value), name] = value
 
     def call_all(self, jobs: Sequence[Job]) -> list[Any]:
         """Return the results of jobs in order; those that nobody has begun run here."""
@@ -247,19 +265,23 @@ class Scheduler:
     def _leave(self) -> None:
         """Let others run until somebody comes back to this greenlet."""
         work: tuple[Any, ...] = ()
-        if not self._ready and self._has_job():
+        if self._ready:
+            target = self._ready.popleft()
+        elif self._has_job():
             target, work = self._drivers.take(), (self, self._jobs.popleft())
         else:
             target = self._next()
             if target is getcurrent():
-                raise RuntimeError(
-                    "an instance waits in a greenlet of its own; switch back before it returns"
-                )
-        if _modes() == self._modes:
+                raise RuntimeError("an instance left its greenlet for another one; it has to come back")
+        own = [(one, name, getattr(one, name, _MISSING)) for (_, name), one in self._kept.items()]
+        if (_is_grad(), _is_inference(), _is_autocast(), _num_modes()) == self._modes:
             target.switch(*work)
         else:
             with _restored(self._modes):
                 target.switch(*work)
+        for one, name, value in own:
+            if value is not _MISSING:
+                setattr(one, name, value)
 
 
 class _Drivers:
@@ -312,21 +334,12 @@ def _drivers() -> _Drivers:
 
 # ---- What PyTorch has by thread: each instance has it for itself ----
 
-_Modes = tuple[bool, bool, bool, int]
-
-
-def _modes() -> _Modes:
-    torch_c = torch._C
-    return (
-        torch_c.is_grad_enabled(),
-        torch_c.is_inference_mode_enabled(),
-        torch_c.is_autocast_enabled("cpu"),
-        torch_c._len_torch_function_stack(),
-    )
+_is_grad, _is_inference = torch._C.is_grad_enabled, torch._C.is_inference_mode_enabled
+_is_autocast, _num_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 
 
 @contextmanager
-def _restored(modes: _Modes) -> Iterator[None]:
+def _restored(modes: tuple[bool, bool, bool, int]) -> Iterator[None]:
     """The modes in which all instances begin, for others; then those of this instance again."""
     is_grad, is_inference, is_autocast, count = modes
     own_autocast = torch.is_autocast_enabled("cpu")

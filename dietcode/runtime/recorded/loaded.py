@@ -108,8 +108,6 @@ class RecordedProgram(Reopened):
             types, constants, self.plan.max_rows, buffers.blocks, len(self.plan.blocks), buffers.num_buffers,
             buffers.program, (kernels, buffers), buffers.fixed,
         )  # fmt: skip
-        for one in self.regions:
-            one.bound.clear()
         self._session = Session(self.regions, self._machine, types, class_of, self._accepts)
         self._free: list[Run] = []
 
@@ -166,7 +164,11 @@ class RecordedProgram(Reopened):
             for reason, count in one.eager.items()
         ]
         found += [
-            {"where": f"{Path(one.file).name}:{one.line}", "reason": f"{one.operator}: {one.reason}", "count": count}
+            {
+                "where": f"{Path(one.file).name}:{one.line}",
+                "reason": f"{one.operator}: {one.reason}",
+                "count": count,
+            }
             for one, count in self._counts.items()
         ]
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
@@ -180,12 +182,24 @@ class RecordedProgram(Reopened):
             run = Run(self._machine, self.max_bytes)
         run.is_traced = is_traced
         try:
-            results = record_instances(self.program, instances, self._session, run=run, counts=self._counts)
+            results = record_instances(
+                self.program,
+                instances,
+                self._session,
+                run=run,
+                counts=self._counts,
+                in_order=bool(self.plan.passed_on),
+                waits=self.plan.waits,
+            )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
         runs = [
             BlockRun(
-                depth >> _PHASE_BITS, depth & ((1 << _PHASE_BITS) - 1), self.plan.blocks[block].name, rows, nsecs / 1e9
+                depth >> _PHASE_BITS,
+                depth & ((1 << _PHASE_BITS) - 1),
+                self.plan.blocks[block].name,
+                rows,
+                nsecs / 1e9,
             )
             for depth, block, rows, nsecs in (run.traced if is_traced else ())
         ]

@@ -17,7 +17,7 @@ from dietcode.runtime.models.weights import read_weights
 from dietcode.runtime.programs.loading import check_ranges, tables_of_ids
 from dietcode.runtime.programs.plan import read_recorded
 from dietcode.runtime.recorded.loaded import Opened, RecordedProgram
-from dietcode.runtime.recorded.regions import Region
+from dietcode.runtime.recorded.regions import Parts, Region
 from dietcode.runtime.recorded.session import Rewritten
 from dietcode.runtime.recorded.units import Unit, units_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
@@ -68,7 +68,7 @@ def open_recorded(folder: Path, options: LoadOptions) -> Opened:
 def found_units(
     data: Sequence[Mapping[str, Any]], function: FunctionType
 ) -> tuple[
-    dict[Unit, tuple[list[Region], list[int]]],
+    dict[Unit, Parts],
     list[RecordedRegion],
     dict[str, int],
     dict[str, dict[str, Any]],
@@ -84,7 +84,7 @@ def found_units(
 
     Returns
     -------
-    units : dict of Unit to (list of Region, list of int)
+    units : dict of Unit to Parts
     regions : list of RecordedRegion
         Of a function whose source has changed they have no variants, and a reason.
     flags, spaces : dict
@@ -99,7 +99,7 @@ def found_units(
         if Path(file).name in names:
             flags.setdefault(file, one.__code__.co_flags)
             spaces.setdefault(file, one.__globals__)
-    units: dict[Unit, tuple[list[Region], list[int]]] = {}
+    units: dict[Unit, Parts] = {}
     regions: list[RecordedRegion] = []
     for unit_data in data:
         files = [file for file in spaces if Path(file).name == unit_data["file"]]
@@ -113,5 +113,6 @@ def found_units(
             variants = [Variant.from_json(variant) for variant in one["variants"]]
             regions.append(RecordedRegion(unit, region, variants, str(one["reason"])))
             found.append(region)
-        units[unit] = found, [int(number) for number in unit_data["concurrent"]]
+        numbers = ([int(number) for number in unit_data[word]] for word in ("concurrent", "stored"))
+        units[unit] = Parts(found, *numbers)
     return units, regions, flags, spaces

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -58,6 +58,28 @@ class Region:
         """Return the line at which it begins."""
         first = unit.nodes[(self.statements or self.hoisted)[0]]
         return int(getattr(first, "lineno", 0))
+
+
+@dataclass
+class Parts:
+    """What is rewritten of a unit.
+
+    Attributes
+    ----------
+    regions : list of Region
+    concurrent : list of int
+        Calls of `dietcode.concurrent`.
+    stored : list of int
+        Attributes that each instance has for itself while it waits, where they are set.
+    """
+
+    regions: list[Region] = field(default_factory=list)
+    concurrent: list[int] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.regions or self.concurrent or self.stored)
 
 
 def parameters_of(unit: Unit, region: Region) -> list[str]:
@@ -134,45 +156,40 @@ def _code_of(unit: Unit, made: Any, flags: int) -> Any:
     return compiled(around, made, flags)
 
 
-def rewritten(
-    unit: Unit,
-    regions: Sequence[Region],
-    calls: Mapping[int, int],
-    concurrent: Collection[int] = (),
-    lazily: int = 0,
-) -> Any:
+def rewritten(unit: Unit, parts: Parts) -> Any:
     """Return the tree of a unit in which regions are calls.
 
-    Parameters
-    ----------
-    unit : Unit
-    regions : sequence of Region
-    calls : mapping of int to int
-        By the position of a region, the placeholder of the function that records it; others stay as they are.
-    concurrent : collection of int
-        The positions of calls of `dietcode.concurrent`.
-    lazily : int
-        The placeholder of what these become.
+    Its placeholders are those of the functions that record the regions, in order, then that of what
+    `dietcode.concurrent` becomes, and of what notes an attribute that is set.
     """
     others: dict[ast.AST, Callable[[_Copying], Any]] = {}
-    for at, call in calls.items():
-        _replace(unit, regions[at], at, call, others)
-    for number in concurrent:
+    many = len(parts.regions)
+    for at, region in enumerate(parts.regions):
+        _replace(unit, region, at, others)
+    for number in parts.concurrent:
         node: Any = unit.nodes[number]
         if all(_is_lazy(one) for one in node.args) and not node.keywords:
-            others[node] = functools.partial(_lazily, node, lazily)
+            others[node] = functools.partial(_lazily, node, many)
+    for number in parts.stored:
+        others[unit.nodes[number]] = functools.partial(_stored, unit.nodes[number], many + 1)
     return _Copying(others).copied(unit.node)
 
 
+def _stored(node: Any, note: int, copying: _Copying) -> Any:
+    """Return an attribute that is set, whose object and name are noted before."""
+    call = ast.Call(placeholder(note), [copying.copied(node.value), ast.Constant(node.attr)], [])
+    return ast.copy_location(ast.Attribute(ast.copy_location(call, node), node.attr, node.ctx), node)
+
+
 def _replace(
-    unit: Unit, region: Region, at: int, call: int, others: dict[ast.AST, Callable[[_Copying], Any]]
+    unit: Unit, region: Region, at: int, others: dict[ast.AST, Callable[[_Copying], Any]]
 ) -> None:
     first = unit.nodes[(region.statements or region.hoisted)[0]]
     last = unit.nodes[region.statements[-1]] if region.statements else None
 
     def called(copying: _Copying) -> Any:
         given = [copying.copied(unit.nodes[one]) for one in region.leaves]
-        return ast.copy_location(ast.Call(placeholder(call), given, []), first)
+        return ast.copy_location(ast.Call(placeholder(at), given, []), first)
 
     if last is None:
         others[first] = called

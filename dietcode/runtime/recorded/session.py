@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dietcode.runtime.recorded.describing import Names, UndescribedError
-from dietcode.runtime.recorded.regions import Region, region_function, rewritten
+from dietcode.runtime.recorded.regions import Parts, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
 from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, bound_weights, words_of
-from dietcode.runtime.recorder import Machine, Site
+from dietcode.runtime.recorder import Machine, Site, current
 
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
 _of_thread = threading.local()
@@ -49,10 +49,12 @@ class Session:
         accepts: Callable[[dict[str, Any]], bool],
     ) -> None:
         self.machine, self.types = machine, list(types)
-        self._regions = {(one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions}
+        self._regions = {
+            (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
+        }
         self._classes, self._accepts = classes, accepts
         self._names = Names()
-        self._function: Any = None
+        self._bound: dict[Any, set[str]] = {}
 
     def __enter__(self) -> Session:
         """Be the session of this thread."""
@@ -78,13 +80,15 @@ class Session:
                 return site.call(*numbers)
             name = "|".join(str(id(one)) for one in described.roots)
             bound = f"{name}|{described.specs}"
-            region.bound[bound] += 1
-            if region.bound[bound] > 1:
+            known = self._bound.setdefault(key, set())
+            if bound in known:
                 raise UndescribedError("numbers or tensors that its kernels do not take")
-            if len(region.bound) > _MOST_BOUND:
+            known.add(bound)
+            if len(known) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
             variant = next(
-                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))), None
+                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))),
+                None,
             )
             if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
@@ -122,6 +126,14 @@ def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any,
     return function(*args) if session is None else session.missed(key, site, function, args)
 
 
+def note_stored(value: Any, name: str) -> Any:
+    """Note that an instance sets an attribute that it should have for itself; return the object."""
+    run = current()
+    if run is not None and run.scheduler is not None:
+        run.scheduler.keep(value, name)
+    return value
+
+
 def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
     from dietcode.runtime.recorded.fibers import concurrent
@@ -146,8 +158,7 @@ class Rewritten:
 
     Parameters
     ----------
-    units : dict of Unit to (list of Region, list of int)
-        With the calls of `dietcode.concurrent`.
+    units : dict of Unit to Parts
     flags, spaces : dict
         By file, the flags of its code, and its global variables.
     """
@@ -157,20 +168,21 @@ class Rewritten:
 
     def __init__(
         self,
-        units: dict[Unit, tuple[list[Region], list[int]]],
+        units: dict[Unit, Parts],
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
     ) -> None:
         changed = []
         self._units = list(units)
-        for unit, (regions, concurrent) in units.items():
+        for unit, parts in units.items():
+            regions = parts.regions
             functions = [region_function(unit, one, flags[unit.file], spaces[unit.file]) for one in regions]
             sites = [
-                SITES.of(unit, one, function, on_miss) for one, function in zip(regions, functions, strict=True)
+                SITES.of(unit, one, function, on_miss)
+                for one, function in zip(regions, functions, strict=True)
             ]
             calls = [one.call for one in sites]
-            tree = rewritten(unit, regions, {at: at for at in range(len(regions))}, concurrent, len(regions))
-            changed.append((unit, tree, [*calls, lazily]))
+            changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored]))
         self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:

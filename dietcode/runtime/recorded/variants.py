@@ -149,7 +149,12 @@ def words_of(
         if word == "constant":
             return [0, named(rest[0])]
         if word == "record":
-            return [_RECORD, named(classes(rest[0])), len(rest[1]), *(n for one in rest[1] for n in result(one))]
+            return [
+                _RECORD,
+                named(classes(rest[0])),
+                len(rest[1]),
+                *(n for one in rest[1] for n in result(one)),
+            ]
         return [_WORDS[word], len(rest[0]), *(n for one in rest[0] for n in result(one))]
 
     words += result(variant.result)
@@ -187,7 +192,6 @@ class RecordedRegion:
         for one in variants:
             self.variants.setdefault(key_of(one.specs), []).append(one)
         self.fixed = sorted({_fixed_in(one.specs) for one in variants}, key=len)
-        self.bound: Counter[str] = Counter()
         self.eager: Counter[str] = Counter()
 
     @property
@@ -254,9 +258,7 @@ class Sites:
 SITES = Sites()
 
 
-def bound_weights(
-    variant: Variant, roots: Sequence[Any], function: Any
-) -> dict[str, Any]:
+def bound_weights(variant: Variant, roots: Sequence[Any], function: Any) -> dict[str, Any]:
     """Return the tensors that a variant's weights are for some roots, by name."""
     by_root: dict[int, dict[str, Any]] = {}
     found: dict[str, Any] = {}

@@ -36,7 +36,8 @@ typedef struct {
 
 static Leaf *keep_leaf(Match *m, PyObject *arg) {
   Leaf *leaf = &m->leaves[m->num_leaves++];
-  *leaf = (Leaf){.object = Py_NewRef(arg), .number = -1};
+  leaf->object = Py_NewRef(arg);
+  leaf->number = -1;
   return leaf;
 }
 
@@ -256,7 +257,8 @@ static PyObject *miss(PyObject *self, PyObject *const *args, Py_ssize_t num_args
 /* While PyTorch looks at a tensor, other threads may change the list of variants. */
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t num_args) {
   Site *self = (Site *)object;
-  Match m = {.run = current_run()};
+  Match m; /* its leaves are many, and not set before they are needed */
+  m.run = current_run();
   if (!m.run || m.run->is_running) return miss(object, args, num_args);
   if (is_alive(m.run) != 0) return NULL;
   int status = 0;
