@@ -373,7 +373,8 @@ class _Region:
                     own[k] = _as_leaf(value, leaves[k])
                 args = rebuilt(described.specs, iter(own), iter(described.roots))
                 found = function(*args)
-                made = [one for one in _flat(found) if all(one is not leaf for leaf in own)]
+                passed = [one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+                made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
                 return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 
         return Run()
