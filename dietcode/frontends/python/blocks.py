@@ -146,7 +146,11 @@ class Blocks:
             return Variant(specs, result, None, names, {})
         types = tuple(_type_of(leaves[k]) for k in operands)
         graph, weights = self._exported(module, types, found, example)
-        results = tuple(("float32", tuple(shape)) for _, shape in _results(result))
+        with torch.no_grad(), numbers_as_tensors():
+            made = module(*(torch.as_tensor(leaves[k]) for k in operands))
+        results = tuple(("float32", tuple(one.shape)) for one in made)  # numbers may decide shapes
+        if len(results) != len(list(_results(result))):
+            raise ModelError("as many results as a number says; allowed: always as many")
         key = signature_of(graph, types)
         if key not in self._known:
             self._known[key] = len(self.blocks)
