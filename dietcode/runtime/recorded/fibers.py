@@ -21,7 +21,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from dietcode.runtime.recorded.counts import Counts
-from dietcode.runtime.recorder import Handle, Run, current
+from dietcode.runtime.recorder import Handle, Run, call_at_bottom, current
 
 _MISSING = object()
 T = TypeVar("T")
@@ -304,7 +304,7 @@ class _Drivers:
     def _start(self) -> None:
         work = getcurrent().parent.switch()
         while True:
-            work = greenlet(self._drive).switch(*work)
+            work = greenlet(partial(call_at_bottom, self._drive)).switch(*work)
 
     def _drive(self, scheduler: Scheduler, job: Job) -> None:
         own = getcurrent()
