@@ -68,7 +68,7 @@ def facts() -> dict[str, Any]:
         "processor": processor_numbers(),
         "cores": available_cores(),
         "commit": commit,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": versions,
     }
 

@@ -15,7 +15,6 @@ disturbed are not measured again.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ import torch
 from benchmarks.facts import facts, result_path, rows_before, write
 from benchmarks.program_peers import calls_by_hand, calls_of_recursion
 from benchmarks.program_sizes import program_of, samples_of, sized
-from benchmarks.programs_dynet import PROGRAMS
+from benchmarks.programs_dynet import calls_in_dynet
 from dietcode.measure.turns import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.opening import load
@@ -47,10 +46,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=result_path("programs"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    if importlib.util.find_spec("dynet_config") is not None:
-        import dynet_config
-
-        dynet_config.set(mem=2048, autobatch=1)
     before = rows_before(arguments.output) if arguments.append else []
     rows = {(row["program"], row["hidden"], row["batch"], row["threads"]): row for row in before}
     now = {name: facts()[name] for name in ("commit", "date")}
@@ -88,8 +83,7 @@ def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> 
     if threads > 1:
         alone = load(bundle, num_threads=1)
         calls["one_thread"] = lambda: alone(instances)
-    if importlib.util.find_spec("dynet_config") is not None and name in PROGRAMS:
-        calls["dynet"] = PROGRAMS[name](program, instances)
+    calls |= calls_in_dynet(name, program, instances)
     calls |= calls_by_hand(name, program, instances)
     if name == "tree_lstm":
         calls |= calls_of_recursion(bundle.with_name(f"{bundle.name}_recursion"), instances, threads)

@@ -8,6 +8,8 @@ of zeros, and a table has words' matrices as they are multiplied.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -305,3 +307,14 @@ PROGRAMS: dict[str, Callable[[Program, Sequence[Any]], Call]] = {
     "drnn": _drnn,
     "stack_rnn": _stack_rnn,
 }
+
+
+def calls_in_dynet(name: str, program: Program, instances: Sequence[Any]) -> dict[str, Call]:
+    """Return the call in DyNet; nothing where it is not installed, or has no such program."""
+    if importlib.util.find_spec("dynet_config") is None or name not in PROGRAMS:
+        return {}
+    if "_dynet" not in sys.modules:
+        import dynet_config
+
+        dynet_config.set(mem=2048, autobatch=1)
+    return {"dynet": PROGRAMS[name](program, instances)}

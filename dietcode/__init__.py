@@ -107,7 +107,9 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
     if name in _MODULES:
-        return getattr(importlib.import_module(f"dietcode.{_MODULES[name]}"), name)
+        found = getattr(importlib.import_module(f"dietcode.{_MODULES[name]}"), name)
+        globals()[name] = found  # it is looked up once
+        return found
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

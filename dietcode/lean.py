@@ -21,11 +21,9 @@ _PLACE = str(Path(__file__).with_name("without_torch"))  # its `torch` cannot be
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command of a process that runs a module of this installation.
 
-    Not of the folder in which a command was given: that may be a clone of another version. Python 3.10 has no
-    way to say so.
+    Not of the folder in which a command was given: that may be a clone of another version.
     """
-    own = ["-P"] if sys.version_info >= (3, 11) else []
-    return [sys.executable, *own, "-m", module, *arguments]
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def without_torch(environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from dietcode.lean import python_command
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no -P")
 def test_a_clone_in_the_working_folder_is_not_run(tmp_path: Path) -> None:
     """As after ``pip install .`` in a clone, which a later version is pulled into."""
     (tmp_path / "json").mkdir()

@@ -18,7 +18,7 @@ def machine_facts(torch: Any) -> dict[str, Any]:
         of_triton = None
     return {
         "device": torch.cuda.get_device_properties(0).name,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

@@ -1,0 +1,1 @@
+"""Front ends: what users write, read into blocks and bundles."""

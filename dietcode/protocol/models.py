@@ -6,14 +6,14 @@ Readers ignore fields that they do not know, so that an older client can talk to
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta, timezone
-from enum import Enum
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
-class JobState(str, Enum):
+class JobState(StrEnum):
     """The state of a job."""
 
     QUEUED = "queued"
@@ -55,9 +55,9 @@ def read_deadline(given: object) -> float | datetime:
             return float(given)
     elif isinstance(given, str) and len(given) < 100:
         try:
-            at = datetime.fromisoformat(given.strip().replace("Z", "+00:00"))
+            at = datetime.fromisoformat(given.strip())
             if at.tzinfo is not None:
-                return at.astimezone(timezone.utc)
+                return at.astimezone(UTC)
         except (ValueError, OverflowError):
             pass
     raise ValueError("allowed: seconds from now, above 0, or a time with its zone, as 2026-01-05T09:30:00Z")

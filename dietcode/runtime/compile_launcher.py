@@ -1,8 +1,8 @@
 """Compile ``launcher/*.c``, ``loops/*.c``, ``compiled_call/*.c`` and ``recorder/*.c``: a wheel's build does.
 
 The launcher and the loops use nothing of Python's: one file serves every version. The compiled call and the
-recorder use the limited API of 3.11: one file serves that version and later ones. Without a compiled call,
-calls go the way in Python.
+recorder use the limited API of Python 3.11: one file serves all versions. Without a compiled call, calls go
+the way in Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def compile_loops() -> Path:
 
 
 def compile_call() -> Path | None:
-    """Compile the short way of a call; None where this Python is too old, free-threaded, or has no headers.
+    """Compile the short way of a call; None where this Python is free-threaded or has no headers.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def recorder_files() -> list[Path]:
 def python_headers() -> Path | None:
     """The folder of Python's headers, where the compiled call can be built with them."""
     headers = Path(sysconfig.get_path("include"))
-    is_limited = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    is_limited = not sysconfig.get_config_var("Py_GIL_DISABLED")
     return headers if is_limited and (headers / "Python.h").is_file() else None
 
 
@@ -118,6 +118,6 @@ if __name__ == "__main__":
         compile_launcher()
         compile_loops()
         if compile_call() is None or compile_recorder() is None:
-            sys.stderr.write("the call in C was left out: it needs Python 3.11 or later, and its headers\n")
+            sys.stderr.write("the call in C was left out: it needs Python's headers, and the GIL\n")
     except RuntimeError as error:
         sys.exit(str(error))

@@ -21,8 +21,8 @@ else:
         from dietcode.runtime import compiled_call
     except ImportError:
         compiled_call = None
-    # Below 3.11 it would load, and is not tested. Where it was not compiled, its folder of sources is found.
-    if sys.version_info >= (3, 11) and hasattr(compiled_call, "CompiledCall"):
+    # Where it was not compiled, its folder of sources is found.
+    if hasattr(compiled_call, "CompiledCall"):
         CalledInC, CompiledCall = compiled_call.CalledInC, compiled_call.CompiledCall
     else:
         CompiledCall = None

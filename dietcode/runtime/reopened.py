@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.manifest import REPORT, read_json
-
-Self = TypeVar("Self", bound="Reopened")
 
 
 class Reopened:
@@ -30,11 +28,11 @@ class Reopened:
         """Everything ``dietcode inspect`` shows."""
         return read_json(self.folder / REPORT)
 
-    def __copy__(self: Self) -> Self:
+    def __copy__(self) -> Self:
         """Return itself, as `__deepcopy__` does."""
         return self
 
-    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return itself, so that modules that hold it can be copied."""
         return self
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ _DTYPE = "float32"
 _ABOVE_ZERO = frozenset({"sqrt", "rsqrt", "log"})
 _NEVER_BELOW_ZERO = frozenset({"abs", "square", "exp", "sigmoid", "relu", "softmax"})
 _LEAST = 0.01  # of random values whose roots and logarithms are taken
-Own = TypeVar("Own", bound="BlockProblem")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class BlockProblem(ABC):
     batch: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def of_spec(cls: type[Own], spec: Spec) -> Own:
+    def of_spec(cls, spec: Spec) -> Self:
         """Return the problem of a spec with a block of this form."""
         graph = spec.block
         assert graph is not None
@@ -270,7 +269,7 @@ class BlockProblem(ABC):
         return data | ({"dtypes": dict(self.dtypes)} if self.dtypes else {})
 
     @classmethod
-    def from_json(cls: type[Own], data: Mapping[str, Any]) -> Own:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` returns.
 
         Raises

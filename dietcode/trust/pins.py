@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +36,7 @@ def trust_dir() -> Path:
 
 def now_text(later_secs: float = 0.0) -> str:
     """The time, or some seconds later, in UTC, as ``2026-01-05T09:30:00Z``."""
-    return (datetime.now(timezone.utc) + timedelta(seconds=later_secs)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (datetime.now(UTC) + timedelta(seconds=later_secs)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Model(BaseModel):

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def test_targets_are_shown_without_markup(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = datetime(2026, 1, 31, 23, 30, 5, 700, tzinfo=timezone.utc)
+    at = datetime(2026, 1, 31, 23, 30, 5, 700, tzinfo=UTC)
     try:
         for zone, shown in (("JST-9", "2026-02-01 08:30:05+09:00"), ("UTC0", "2026-01-31 23:30:05+00:00")):
             monkeypatch.setenv("TZ", zone)

@@ -8,17 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from images import DOCKERFILE, ROOT, image, lineage, read_compose, read_dockerfile
 from needs import of_extra
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 STAGES = read_dockerfile()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     BINARY = 3
 
 
-class Mode(str, enum.Enum):
+class Mode(str, enum.Enum):  # noqa: UP042 - as older programs write it
     """A text as well."""
 
     ADD = "add"

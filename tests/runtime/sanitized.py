@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ def run_sanitized(folder: Path, sanitizer: str, sources: Path, main: Path, optio
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-3000:]
 
 
-def sanitized_library(folder: Path, sources: Path, name: str) -> tuple[Path, dict[str, str]]:
-    """The C code of a folder as a shared library that has its addresses checked.
+def sanitized_library(folder: Path, sources: Path | Sequence[Path], name: str) -> tuple[Path, dict[str, str]]:
+    """The C code of a folder, or of files, as a shared library that has its addresses checked.
 
     Returns
     -------
@@ -57,17 +58,18 @@ def sanitizer_runs(folder: Path, sanitizer: str) -> bool:
     return built.returncode == 0 and subprocess.run([probe], preexec_fn=tame, check=False).returncode == 0
 
 
-def sanitized_objects(folder: Path, sources: Path, sanitizer: str) -> Path:
-    """The C code of a folder as one object file; the test is skipped where the sanitizer does not run."""
+def sanitized_objects(folder: Path, sources: Path | Sequence[Path], sanitizer: str) -> Path:
+    """The C code of a folder, or of files, as one object file; skips where the sanitizer does not run."""
     flags = _flags(sanitizer)
     if not sanitizer_runs(folder, sanitizer):
         pytest.skip(f"this machine's compiler has no -fsanitize={sanitizer}")
-    files = sorted(sources.glob("*.c"))
-    texts = b"\0".join(path.read_bytes() for path in [*files, *sorted(sources.glob("*.h"))])
+    files = sorted(sources.glob("*.c")) if isinstance(sources, Path) else sources
+    headers = sorted({header for path in files for header in path.parent.glob("*.h")})
+    texts = b"\0".join(path.read_bytes() for path in [*files, *headers])
     version = subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True).stdout
 
     def make(path: Path) -> None:
-        subprocess.run(["cc", *flags, *_STRICT, f"-I{sources}", "-r", *files, "-o", path], check=True)
+        subprocess.run(["cc", *flags, *_STRICT, f"-I{files[0].parent}", "-r", *files, "-o", path], check=True)
 
     return shared_library((hashlib.sha256(texts).hexdigest(), version, *flags, *_STRICT, "-r"), make)
 

@@ -26,7 +26,7 @@ from dietcode.runtime.compile_launcher import CALL_SOURCES, python_headers
 
 pytestmark = pytest.mark.skipif(
     python_headers() is None,
-    reason="this machine's Python has no headers, or is below 3.11: calls stay in Python",
+    reason="this machine's Python has no headers: calls stay in Python",
 )
 # Two outputs of X [M, 37], of different ranks.
 SEVERAL = json.dumps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import AnyProblem
 
-_Own = TypeVar("_Own", bound="TermEstimator")
 _SERIAL_LAUNCH = 0.3  # of a launch, where no other core is woken
 
 
@@ -53,7 +52,7 @@ class TermEstimator(ABC):
     version: ClassVar[int]
 
     @classmethod
-    def of(cls: type[_Own], limits: Limits, calibration: Mapping[str, Any]) -> _Own:
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> Self:
         """Return a calibration's estimator."""
         known = CpuEstimator.of(limits, calibration)
         return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs, calibration)

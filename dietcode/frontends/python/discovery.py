@@ -98,7 +98,7 @@ class Discovery:
                 )
                 self.found.append(Found(unit, region, function))
                 calls.append(self._caller(self.found[-1]))
-            changed.append((unit, rewritten(unit, parts), [*calls, _in_order, _unnoted]))
+            changed.append((unit, rewritten(unit, parts), [*calls, _in_order, _unnoted, isinstance]))
         self._replacement = Replacement(changed, observation.flags, observation.globals)
 
     def run(self, run: Callable[[], Any]) -> list[Found]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dietcode.frontends.python.observing import Fact, Observation, is_in_place
 from dietcode.frontends.python.purity import Purity, is_module, is_size_method, is_torch_function
+from dietcode.programs.module import concurrent
 from dietcode.runtime.recorded.regions import Region
 from dietcode.runtime.recorded.units import Unit
 
@@ -63,18 +64,21 @@ class Forming:
         self._bound = _bound_names(unit.node)
         self.regions: list[Region] = []
         self.concurrent: list[int] = []
+        self.instances: list[int] = []
 
     def run(self) -> Forming:
         """Find them."""
-        import dietcode
-
         for node in self._unit.nodes:
             if isinstance(node, _FUNCTIONS):
                 self._function(node)
             if isinstance(node, ast.Call):
                 known = self._fact(node.func)
-                if known is not None and list(known.objects.values()) == [dietcode.concurrent]:
+                if known is not None and list(known.objects.values()) == [concurrent]:
                     self.concurrent.append(self._unit.numbers[node])
+                if known is not None and list(known.objects.values()) == [isinstance] and len(node.args) == 2:
+                    given = self._observation.fact(self._unit, node.args[0])
+                    if given is not None and (given.is_wild or any(map(has_tensor, given.kinds))):
+                        self.instances.append(self._unit.numbers[node])
         return self
 
     # ---- What may be in a region ----

@@ -110,7 +110,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
             forming = Forming(observation, purity, unit, broken[unit]).run()
-            parts = Parts(forming.regions, forming.concurrent, _stored(unit, own_attributes))
+            parts = Parts(forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances)
             if parts:
                 units[unit] = parts
         discovery = Discovery(observation, units, may_change)
@@ -195,7 +195,7 @@ def _formed(
         if made:
             kept.setdefault(found.unit, replace(units[found.unit], regions=[])).regions.append(found.region)
     for unit, parts in units.items():
-        if parts.concurrent or parts.stored:
+        if replace(parts, regions=[]):
             kept.setdefault(unit, replace(parts, regions=[]))
     rewritten = Rewritten(kept, observation.flags, observation.globals)
     passed_on = sorted(observation.facts.shared.passed_on)
@@ -359,6 +359,7 @@ def _unit_json(
         "digest": unit.digest,
         "concurrent": parts.concurrent,
         "stored": parts.stored,
+        "instances": parts.instances,
         "regions": [
             {
                 "region": region.to_json(),

@@ -14,7 +14,6 @@ import numpy as np
 from dietcode.frontends.python.blocks import Block, numbers_as_tensors
 from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
 from dietcode.runtime.recorded.variants import Type, machine_of_types
-from dietcode.runtime.recorder import Machine
 
 _PHASE_BITS = 24
 Sources = tuple[NumberSource | None, ...]
@@ -59,7 +58,7 @@ class TorchMachine:
         pairs = [
             (self.types.index(("float32", one.shape)), one.__array_interface__["data"][0]) for one in kept
         ]
-        self.machine: Machine = machine_of_types(
+        self.machine = machine_of_types(
             self.types, pairs, MAX_ROWS, words, len(blocks), num_buffers, program, kept
         )
 

@@ -1,7 +1,7 @@
 /* The short way of a call, in C: what dietcode/runtime/lean_call.py does in Python.
  *
  * It takes only what it can check by itself; anything else is declined, which is NULL without an error, and goes the way
- * in Python, which says what is wrong. One file serves Python 3.11 and later, by the limited API. */
+ * in Python, which says what is wrong. One file serves all versions of Python from 3.11 on, by the limited API. */
 #ifndef DIETCODE_COMPILED_CALL_H
 #define DIETCODE_COMPILED_CALL_H
 

@@ -7,10 +7,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dietcode.runtime import recorder
 from dietcode.errors import ModelError
 from dietcode.runtime.recorded.session import Session
-from dietcode.runtime.recorder import Handle, Run
 from dietcode.workload.text import clip
+
+Handle = recorder.Handle
+Run = recorder.Run
 
 MAX_BYTES = 1 << 40
 _LEAVES = (int, float, str, bool, type(None), bytes, complex)

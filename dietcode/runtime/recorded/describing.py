@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+
+from dietcode.runtime import recorder
+
+Handle = recorder.Handle
 Spec = Any  # nested lists of texts and numbers, as JSON has them
 DTYPES = ("float32", "bool", "int64", "int32")
 _MOST_DEPTH, _MOST_LEAVES = 8, 64
@@ -68,13 +72,17 @@ def _spec(
 ) -> Spec:
     import torch
 
-    if isinstance(value, torch.Tensor):  # a handle says so too
+    if type(value) is Handle and value.tensor is None:  # whose class would be asked of its value
+        found.leaves.append(value)
+        dtype, shape = DTYPES[value.dtype_code], list(value.type_shape)
+        return ["int"] if dtype == "int64" and not shape else ["tensor", dtype, shape]
+    if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in DTYPES or value.device.type != "cpu" or value.layout is not torch.strided:
             raise UndescribedError(f"a tensor {dtype} on {value.device}")
         if dtype in ("int64", "int32") and not value.shape:
             found.leaves.append(value)
-            return ["int"] if not hasattr(type(value), "row_address") else ["tensor", dtype, []]
+            return ["int"]
         found.leaves.append(value)
         return ["tensor", dtype, list(value.shape)]
     if type(value) is int:

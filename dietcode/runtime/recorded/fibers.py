@@ -14,15 +14,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.counts import Counts
-from dietcode.runtime.recorder import Handle, Run, call_at_bottom, current
 
+Handle = recorder.Handle
+Run = recorder.Run
+call_at_bottom, current = recorder.call_at_bottom, recorder.current
 _MISSING = object()
 T = TypeVar("T")
 S = TypeVar("S")
@@ -56,20 +58,22 @@ def concurrent(functions: Iterable[Callable[[], T]]) -> list[T]:
     Exception
         That of the first function that raised; the others have ended by then.
     """
-    run = current()
-    scheduler = None if run is None else run.scheduler
-    if scheduler is None or scheduler.is_plain:
-        return [one() for one in functions]
-    found: list[T] = scheduler.call_all([Job(one) for one in functions])
-    return found
+    return call_all([(one, ()) for one in functions])
 
 
 def concurrent_map(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Call a function for each item, as `concurrent` does and with its errors."""
+    return call_all([(function, (one,)) for one in items])
+
+
+def call_all(calls: Iterable[tuple[Callable[..., T], tuple[Any, ...]]]) -> list[T]:
+    """Make calls, functions and their arguments, as `concurrent` does and with its errors."""
     run = current()
-    if run is None or run.scheduler is None or run.scheduler.is_plain:
-        return [function(one) for one in items]
-    return concurrent([partial(function, one) for one in items])
+    scheduler = None if run is None else run.scheduler
+    if scheduler is None or scheduler.is_plain:
+        return [function(*arguments) for function, arguments in calls]
+    found: list[T] = scheduler.call_all([Job(function, arguments) for function, arguments in calls])
+    return found
 
 
 class Job:
@@ -231,7 +235,11 @@ class Scheduler:
     def _do(self, job: Job) -> None:
         job.is_begun = True
         try:
-            job.result = job.function(*job.arguments)
+            arguments = job.arguments
+            if len(arguments) == 1:  # CPython calls it without a frame of C, which a switch would copy
+                job.result = job.function(arguments[0])
+            else:
+                job.result = job.function(*arguments) if arguments else job.function()
         except Exception as error:
             if self._failure is not None or self._run.failure is not None:
                 raise

@@ -15,8 +15,11 @@ from typing import Any
 
 import torch
 
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.fibers import wait
-from dietcode.runtime.recorder import Handle, current, pretend, value
+
+Handle = recorder.Handle
+current, value = recorder.current, recorder.value
 
 DTYPES = torch.float32, torch.bool, torch.int64, torch.int32  # by the code of a handle
 
@@ -215,4 +218,4 @@ def install() -> None:
     for name, one in found.items():
         setattr(Handle, name, one)
     Handle.__name__ = Handle.__qualname__ = "Tensor"  # in messages
-    pretend(torch.Tensor, torch._C.TensorBase.__basicsize__, _make_at_once)
+    recorder.pretend(torch.Tensor, torch._C.TensorBase.__basicsize__, _make_at_once)

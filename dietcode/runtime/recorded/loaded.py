@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dietcode.runtime import recorder
 from dietcode.errors import ShapeError
 from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.library import Library
@@ -21,9 +22,11 @@ from dietcode.runtime.recorded.calling import record_instances
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Type, machine_of_types
-from dietcode.runtime.recorder import LimitError, Run
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
+
+LimitError = recorder.LimitError
+Run = recorder.Run
 
 _PHASE_BITS = 24
 _Owner = tuple[Any, int, int]

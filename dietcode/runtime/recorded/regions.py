@@ -71,15 +71,18 @@ class Parts:
         Calls of `dietcode.concurrent`.
     stored : list of int
         Attributes that each instance has for itself while it waits, where they are set.
+    instances : list of int
+        Calls of `isinstance` with tensors.
     """
 
     regions: list[Region] = field(default_factory=list)
     concurrent: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
+    instances: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
-        return bool(self.regions or self.concurrent or self.stored)
+        return bool(self.regions or self.concurrent or self.stored or self.instances)
 
 
 def parameters_of(unit: Unit, region: Region) -> list[str]:
@@ -160,7 +163,7 @@ def rewritten(unit: Unit, parts: Parts) -> Any:
     """Return the tree of a unit in which regions are calls.
 
     Its placeholders are those of the functions that record the regions, in order, then that of what
-    `dietcode.concurrent` becomes, and of what notes an attribute that is set.
+    `dietcode.concurrent` becomes, of what notes an attribute that is set, and of what `isinstance` becomes.
     """
     others: dict[ast.AST, Callable[[_Copying], Any]] = {}
     many = len(parts.regions)
@@ -172,7 +175,14 @@ def rewritten(unit: Unit, parts: Parts) -> Any:
             others[node] = functools.partial(_lazily, node, many)
     for number in parts.stored:
         others[unit.nodes[number]] = functools.partial(_stored, unit.nodes[number], many + 1)
+    for number in parts.instances:
+        others[unit.nodes[number]] = functools.partial(_instance, unit.nodes[number], many + 2)
     return _Copying(others).copied(unit.node)
+
+
+def _instance(node: Any, known: int, copying: _Copying) -> Any:
+    args = [copying.copied(one) for one in node.args]
+    return ast.copy_location(ast.Call(placeholder(known), args, []), node)
 
 
 def _stored(node: Any, note: int, copying: _Copying) -> Any:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import Names, UndescribedError
 from dietcode.runtime.recorded.regions import Parts, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
 from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, bound_weights, words_of
-from dietcode.runtime.recorder import Machine, Site, current
 
+Machine, Site = recorder.Machine, recorder.Site
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
 _of_thread = threading.local()
 
@@ -104,11 +104,9 @@ class Session:
 
 def with_numbers(args: Sequence[Any]) -> list[Any] | None:
     """Return arguments whose handles of one whole number are that number; None where there is none."""
-    from dietcode.runtime.recorder import Handle
-
     found, changed = [], False
     for one in args:
-        if type(one) is Handle and one.dtype_code == 2 and not one.type_shape:
+        if type(one) is recorder.Handle and one.dtype_code == 2 and not one.type_shape:
             found.append(int(one))
             changed = True
         elif type(one) is tuple:
@@ -128,7 +126,7 @@ def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any,
 
 def note_stored(value: Any, name: str) -> Any:
     """Note that an instance sets an attribute that it should have for itself; return the object."""
-    run = current()
+    run = recorder.current()
     if run is not None and run.scheduler is not None:
         run.scheduler.keep(value, name)
     return value
@@ -136,9 +134,9 @@ def note_stored(value: Any, name: str) -> Any:
 
 def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
-    from dietcode.runtime.recorded.fibers import concurrent
+    from dietcode.runtime.recorded.fibers import call_all
 
-    return tuple(concurrent([functools.partial(function, *args) for function, args in pairs]))
+    return tuple(call_all(pairs))
 
 
 def class_of(unit: Unit, name: str) -> Any:
@@ -172,6 +170,8 @@ class Rewritten:
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
     ) -> None:
+        from dietcode.runtime.recorded.handles import is_instance
+
         changed = []
         self._units = list(units)
         for unit, parts in units.items():
@@ -182,7 +182,7 @@ class Rewritten:
                 for one, function in zip(regions, functions, strict=True)
             ]
             calls = [one.call for one in sites]
-            changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored]))
+            changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored, is_instance]))
         self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:

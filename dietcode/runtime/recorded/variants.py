@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import (
     DTYPES,
     Names,
@@ -19,7 +20,9 @@ from dietcode.runtime.recorded.describing import (
 )
 from dietcode.runtime.recorded.regions import Region
 from dietcode.runtime.recorded.units import Unit
-from dietcode.runtime.recorder import Machine, Site
+
+Machine = recorder.Machine
+Site = recorder.Site
 
 Type = tuple[str, tuple[int, ...]]
 NUMBER: Type = ("int32", ())

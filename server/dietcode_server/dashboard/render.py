@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -95,23 +95,23 @@ def server_option(request: Request) -> str:
 
 
 def _time(at: datetime | None) -> str:
-    return "" if at is None else at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _clock(at: datetime) -> str:
-    return at.astimezone(timezone.utc).strftime("%H:%M:%S")
+    return at.astimezone(UTC).strftime("%H:%M:%S")
 
 
 def _iso(at: datetime | None) -> str:
     """Format a time for the `datetime` attribute of `<time>`."""
-    return "" if at is None else at.astimezone(timezone.utc).isoformat(timespec="seconds")
+    return "" if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def _ago(at: datetime | None) -> str:
     """Return how long ago, to the minute at the finest: a page that is loaded again stays the same."""
     if at is None:
         return ""
-    past = (datetime.now(timezone.utc) - at).total_seconds()
+    past = (datetime.now(UTC) - at).total_seconds()
     if abs(past) < 60:
         return "just now" if past >= 0 else "in less than 1 min"
     minutes = abs(past) / 60

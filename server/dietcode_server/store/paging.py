@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Select, or_, select
@@ -119,7 +119,7 @@ def _beyond(table: Any, time: Any, position: _Position | None, down: bool) -> tu
 
 
 def _encode(at: datetime, key: str | int, order: str, back: bool) -> str:
-    parts = [at.astimezone(timezone.utc).isoformat(), key, order, *([_BACK] if back else [])]
+    parts = [at.astimezone(UTC).isoformat(), key, order, *([_BACK] if back else [])]
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
 
 
@@ -132,7 +132,7 @@ def _decode(cursor: str, kind: type[str] | type[int], order: str) -> _Position:
             raise ValueError(cursor)
         if given != order or back not in ([], [_BACK]):
             raise ValueError(cursor)
-        return _Position(when.astimezone(timezone.utc), key, bool(back))
+        return _Position(when.astimezone(UTC), key, bool(back))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RequestError(
             f"cursor: given {clip(cursor)}, which no page of this order gave; leave it out to begin anew"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import select, update
@@ -23,7 +23,7 @@ from dietcode_server.store.tables import MODEL, SPEC, DeviceRow, JobRow, TuningR
 
 def utc_now() -> datetime:
     """The time, aware, in UTC."""
-    return datetime.now(timezone.utc)
+    return datetime.now(UTC)
 
 
 def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: datetime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from small_libraries import as_served, library_bytes
@@ -65,7 +65,7 @@ def test_what_is_said_of_the_latest_expires(client):
     said = json.loads(base64.b64decode(client.get("/api/v1/libraries/dense/head").json()["payload"]))
     ends = datetime.fromisoformat(said["expires_at"].replace("Z", "+00:00"))
     assert said["type"] == "dietcode-latest/2"
-    assert timedelta(hours=23) < ends - datetime.now(timezone.utc) <= timedelta(days=1)
+    assert timedelta(hours=23) < ends - datetime.now(UTC) <= timedelta(days=1)
 
 
 def test_a_library_s_provenance_is_signed_too(client):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ def test_a_token_is_made_used_and_revoked(server, admin):
     assert response.status_code == 201 and response.headers["cache-control"] == "no-store"
     made = response.json()
     assert (made["owner"], made["scopes"], made["state"]) == ("alice", ["read", "submit"], "live")
-    left = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00")) - datetime.now(timezone.utc)
+    left = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00")) - datetime.now(UTC)
     assert timedelta(minutes=59) < left <= timedelta(hours=1)
     own = {"authorization": f"Bearer {made['token']}"}
     assert server.client.get("/api/v1/jobs", headers=own).status_code == 200

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -203,14 +203,14 @@ def claimed(server: Server, runner: str, beat: datetime) -> str:
 
 
 def test_a_job_of_a_worker_that_is_dead_is_interrupted_at_start(server: Server) -> None:
-    job_id = claimed(server, f"{socket.gethostname()}/999999999/1.0", datetime.now(timezone.utc))
+    job_id = claimed(server, f"{socket.gethostname()}/999999999/1.0", datetime.now(UTC))
     server.supervisor.start()
     row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=60)
     assert row.error is not None and "died with its server" in row.error
 
 
 def test_a_job_of_a_worker_that_lives_is_left_alone_and_nothing_runs_beside_it(server: Server) -> None:
-    job_id = claimed(server, runner_name(), datetime.now(timezone.utc))
+    job_id = claimed(server, runner_name(), datetime.now(UTC))
     other = server.submit("other")
     server.supervisor.start()
     time.sleep(1.2)
@@ -221,7 +221,7 @@ def test_a_job_of_a_worker_that_lives_is_left_alone_and_nothing_runs_beside_it(s
 @pytest.mark.parametrize(("age_secs", "lost"), [(1.0, False), (LEASE_SECS + 1, True)])
 @pytest.mark.parametrize("where", ["elsewhere", "here"])
 def test_a_worker_is_judged_by_its_lease(server: Server, where: str, age_secs: float, lost: bool) -> None:
-    beat = datetime.now(timezone.utc) - timedelta(seconds=age_secs)
+    beat = datetime.now(UTC) - timedelta(seconds=age_secs)
     job_id = claimed(server, "elsewhere/1/1.0" if where == "elsewhere" else runner_name(), beat)
     server.supervisor.start()
     if lost:

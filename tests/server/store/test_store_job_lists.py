@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
-AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["bert-dense", "bert-bmm", "conv_3x3", "conv-3x3", "dense"]
 ORDERS = {
     "newest": lambda row: (row.created_at, row.id),

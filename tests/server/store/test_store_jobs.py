@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -96,7 +96,7 @@ def test_what_people_ask_for(
 def test_a_claim(database: Database, before: JobState) -> None:
     job_id = job_in(database, before)
     was, events = job(database, job_id), states(database, job_id)
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     with database.write() as session:
         claimed = jobs.claim(session, job_id, "host/1/2", now=now)
     assert claimed == (before == Q)
@@ -117,7 +117,7 @@ def test_a_claim(database: Database, before: JobState) -> None:
 def test_the_end_of_a_run(database: Database, before: JobState, after: JobState) -> None:
     job_id = job_in(database, before)
     was, events = job(database, job_id), states(database, job_id)
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     if after == R:
         with pytest.raises(ValueError, match="cannot end"), database.write() as session:
             jobs.finish(session, job_id, after)
@@ -167,7 +167,7 @@ def test_a_cancel_that_was_asked_for_is_kept(database: Database, after: JobState
 def test_a_heartbeat(database: Database) -> None:
     job_id = job_in(database, R)
     was = job(database, job_id)
-    now = datetime.now(timezone.utc) + timedelta(seconds=5)
+    now = datetime.now(UTC) + timedelta(seconds=5)
     with database.write() as session:
         assert jobs.heartbeat(session, job_id, "me", now=now)
     with database.read() as session:
@@ -232,7 +232,7 @@ def test_events_after_a_number_and_at_most_so_many(database: Database) -> None:
 
 
 def test_the_oldest_of_the_queue_is_next(database: Database) -> None:
-    start_at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    start_at = datetime(2026, 1, 1, tzinfo=UTC)
     with database.write() as session:
         ids = [submit(session, force=True, now=start_at - timedelta(days=n))[0].id for n in range(3)]
         order = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -115,7 +115,7 @@ def jobs_lost(session: Any, job_id: str, runner: str, **options: Any) -> bool:
 
 def test_a_lost_job_waits_longer_each_time_until_its_attempts_are_used_up(database: Database) -> None:
     job_id = job_in(database, Q)
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
     for number, delay in enumerate((5, 10, 20), 1):
         with database.write() as session:
             assert jobs.claim(session, job_id, "me", now=now)
@@ -160,7 +160,7 @@ def test_a_lost_job_that_was_to_be_cancelled_is_cancelled(database: Database) ->
 
 
 def test_the_highest_priority_is_next_then_the_oldest(database: Database) -> None:
-    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
     with database.write() as session:
         for name, priority in {"low": -100, "first": 0, "second": 0, "high": 100}.items():
             at += timedelta(seconds=1)
@@ -186,8 +186,7 @@ def test_jobs_for_other_devices_are_passed_over(database: Database) -> None:
 )
 def test_what_cannot_be_asked_for(database: Database, wrong: dict[str, Any]) -> None:
     wrong = {
-        key: datetime(2020, 1, 1, tzinfo=timezone.utc) if value == "past" else value
-        for key, value in wrong.items()
+        key: datetime(2020, 1, 1, tzinfo=UTC) if value == "past" else value for key, value in wrong.items()
     }
     with pytest.raises(RequestError, match="allowed: ") as caught, database.write() as session:
         submit(session, **wrong)
@@ -198,7 +197,7 @@ def test_what_cannot_be_asked_for(database: Database, wrong: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("state", ALL)
 def test_a_deadline_that_passes(database: Database, state: JobState) -> None:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     with database.write() as session:
         made, _ = submit(session, deadline=timedelta(seconds=60), runnable=state != W, now=now)
         if state not in {Q, W}:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ def test_a_published_library(database: Database) -> None:
         "yanked_at": None,
         "standing": None,
     }
-    assert abs((datetime.now(timezone.utc) - info.created_at).total_seconds()) < 60
+    assert abs((datetime.now(UTC) - info.created_at).total_seconds()) < 60
 
 
 def test_a_library_that_was_really_built(database: Database) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def all_pages(database: Database, limit: int, between: Any = None, **filters: An
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 12, 13, 500])
 def test_pages_are_stable_while_jobs_are_added(database: Database, limit: int) -> None:
     """Several jobs have the same time, so that the id decides among them."""
-    times = [datetime(2026, 1, 1, 0, 0, n // 3, tzinfo=timezone.utc) for n in range(12)]
+    times = [datetime(2026, 1, 1, 0, 0, n // 3, tzinfo=UTC) for n in range(12)]
     random.Random(0).shuffle(times)
     with database.write() as session:
         rows = [submit(session, force=True, now=at)[0] for at in times]
@@ -135,14 +135,14 @@ def plans_of(database: Database) -> Iterator[list[str]]:
 def test_no_page_reads_or_sorts_a_whole_table(database: Database, filters: dict[str, Any]) -> None:
     with database.write() as session:
         for number in range(4):
-            submit(session, force=True, now=datetime(2026, 1, 1, 0, 0, number, tzinfo=timezone.utc))
+            submit(session, force=True, now=datetime(2026, 1, 1, 0, 0, number, tzinfo=UTC))
     with plans_of(database) as plans, database.read() as session:
         _, cursor = jobs.list_jobs(session, limit=2)
         jobs.list_jobs(session, limit=2, cursor=cursor, **filters)
         libraries.list_libraries(session, limit=2)
         libraries.list_libraries(session, limit=2, name="dense")
         WorkFigures(CollectorRegistry()).read(session)
-        leases.has_overdue(session, datetime(2026, 1, 1, tzinfo=timezone.utc))
+        leases.has_overdue(session, datetime(2026, 1, 1, tzinfo=UTC))
     assert len(plans) > 5
     for plan in plans:
         assert "TEMP B-TREE" not in plan, plan

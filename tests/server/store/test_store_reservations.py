@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dietcode_server.store import jobs, leases, slots, waiting
 from dietcode_server.store.database import Database
 
 SECS = 15.0
-NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("one", "two", "three", "four")
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_waits_for_its_next_attempt_is_not_reserved(database: Databas
 
 
 def test_a_reserved_job_is_cancelled_and_is_too_late_as_any_other(database: Database) -> None:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     with database.write() as session:
         cancelled = submit(session, "one", priority=1, now=now)[0].id
         late = submit(session, "two", deadline=timedelta(seconds=5), now=now)[0].id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from store_helpers import C, Q, R, W, job, job_in, states, submit
@@ -15,7 +15,7 @@ from dietcode_server.store.retention import Policy, sweep
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.tables import DeviceRow
 
-AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = {"kind": "llvm", "mcpu": "test", "num_cores": 4, "features": ["avx2", "fma"]}
 HOST = {"name": "A CPU", "mcpu": "test", "num_cores": 4, "features": ["avx2", "fma"]}
 CPU = AnnouncedDevice("test-4", "A CPU", TARGET, HOST, "rack1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from dietcode.errors import LibraryError, NotFoundError, RequestError
 from dietcode_server.store import jobs, libraries, owners, tokens
 from dietcode_server.store.database import Database, migrations_config
 
-NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
