@@ -171,7 +171,11 @@ class Blocks:
             return Variant(specs, result, None, names, {})
         types = tuple(_type_of(leaves[k]) for k in operands)
         graph, weights = self._exported(module, types, found, example)
-        results = tuple(("float32", tuple(shape)) for _, shape in _results(result))
+        with torch.no_grad(), numbers_as_tensors():
+            made = module(*(torch.as_tensor(leaves[k]) for k in operands))
+        results = tuple(("float32", tuple(one.shape)) for one in made)  # numbers may decide shapes
+        if len(results) != len(list(_results(result))):
+            raise ModelError("as many results as a number says; allowed: always as many")
         key = signature_of(graph, types)
         if key not in self._known:
             check_block(graph, types, results)
@@ -399,7 +403,8 @@ class _Region:
                     own[k] = _as_leaf(value, leaves[k])
                 args = rebuilt(described.specs, iter(own), iter(described.roots))
                 found = function(*args)
-                made = [one for one in _flat(found) if all(one is not leaf for leaf in own)]
+                passed = [one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+                made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
                 return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 
         return Run()

@@ -109,6 +109,7 @@ class Discovery:
                 run()
         finally:
             self._replacement.uninstall()
+            self._within += 1  # functions that samples made keep the code; exports call them
         return self.found
 
     def _caller(self, found: Found) -> Callable[..., Any]:
