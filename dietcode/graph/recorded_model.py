@@ -18,7 +18,18 @@ from dietcode.graph.program_model import (
 )
 from dietcode.graph.reading import MAX_NODES
 
-_FIELDS = ("name", "recorded", "blocks", "constants", "units", "num_samples", "max_rows", "shown", "passed_on", "waits")
+_FIELDS = (
+    "name",
+    "recorded",
+    "blocks",
+    "constants",
+    "units",
+    "num_samples",
+    "max_rows",
+    "shown",
+    "passed_on",
+    "waits",
+)
 _MOST_LISTED, _MAX_COUNT = 4096, 1 << 24
 
 
@@ -108,7 +119,10 @@ def read_recorded_model(data: Any) -> RecordedModel:
         read_whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
         read_whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
         read_shown(fields.get("shown", []), max(1, len(blocks))),
-        tuple(read_text(one, "passed_on") for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)),
+        tuple(
+            read_text(one, "passed_on")
+            for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)
+        ),
         bool(fields.get("waits")),
     )
     check_sources(found)

@@ -165,7 +165,9 @@ class Blocks:
             with torch.no_grad():
                 made = module()
             names = [
-                self.weights.name_of(np.array(one.detach().numpy(), np.float32), f"{found.unit.qualname}.constant")
+                self.weights.name_of(
+                    np.array(one.detach().numpy(), np.float32), f"{found.unit.qualname}.constant"
+                )
                 for one in made
             ]
             return Variant(specs, result, None, names, {})
@@ -403,7 +405,9 @@ class _Region:
                     own[k] = _as_leaf(value, leaves[k])
                 args = rebuilt(described.specs, iter(own), iter(described.roots))
                 found = function(*args)
-                passed = [one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+                passed = [
+                    one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)
+                ]
                 made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
                 return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 

@@ -81,9 +81,7 @@ class Discovery:
         Whether tensors are changed in place somewhere: then nothing that shares memory is a region's result.
     """
 
-    def __init__(
-        self, observation: Observation, units: dict[Unit, Parts], may_change: bool
-    ) -> None:
+    def __init__(self, observation: Observation, units: dict[Unit, Parts], may_change: bool) -> None:
         self._may_change = may_change
         self._within = 0
         self._names = Names()

@@ -113,7 +113,9 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
             forming = Forming(observation, purity, unit, broken[unit]).run()
-            parts = Parts(forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances)
+            parts = Parts(
+                forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances
+            )
             if parts:
                 units[unit] = parts
         discovery = Discovery(observation, units, may_change)
@@ -352,9 +354,7 @@ def _watched(formed: FormedProgram, phases: Sequence[int], size: int) -> Watched
     return watched
 
 
-def _unit_json(
-    unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]
-) -> dict[str, Any]:
+def _unit_json(unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]) -> dict[str, Any]:
     known = {one.region: one for one in regions if one.unit is unit}
     return {
         "file": unit.file.rpartition("/")[2],

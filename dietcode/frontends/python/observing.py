@@ -161,11 +161,7 @@ class SharedState:
     @property
     def own(self) -> set[str]:
         """Attributes that each instance sets before it reads them: it may have its own."""
-        return {
-            name
-            for name, one in self._of_all()
-            if all(kind == "store" for kind in one.first.values())
-        }
+        return {name for name, one in self._of_all() if all(kind == "store" for kind in one.first.values())}
 
     @property
     def passed_on(self) -> set[str]:

@@ -88,7 +88,11 @@ class RecordedProgram(Reopened):
         )
         self.max_bytes = memory_bytes() // 2
         self.regions = list(regions)
-        self._libraries, self._weights, self._limits = opened.libraries, dict(opened.weights), opened.id_limits
+        self._libraries, self._weights, self._limits = (
+            opened.libraries,
+            dict(opened.weights),
+            opened.id_limits,
+        )
         self._rewritten = rewritten
         self._counts = Counts()
         self._lock = threading.Lock()

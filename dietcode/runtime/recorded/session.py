@@ -87,7 +87,9 @@ class Session:
             known.add(bound)
             if len(known) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            variant = self._accepts([(one, bound_weights(one, described.roots, function)) for one in variants])
+            variant = self._accepts(
+                [(one, bound_weights(one, described.roots, function)) for one in variants]
+            )
             if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
             words, objects = words_of(
