@@ -416,6 +416,8 @@ class _Run:
             for one in ast.walk(self._function)
             if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store) and one not in self._internal
         }
+        augmented = [one.target for one in ast.walk(self._function) if isinstance(one, ast.AugAssign)]
+        read |= {one.id for one in augmented if isinstance(one, ast.Name) and one not in self._internal}
         shared = {
             name
             for one in ast.walk(self._function)
