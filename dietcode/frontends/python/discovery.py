@@ -119,12 +119,16 @@ class Discovery:
         return call
 
     def _call(self, found: Found, args: tuple[Any, ...]) -> Any:
+        import torch
+
         self._within += 1
         try:
             result = found.function(*args)
         finally:
             self._within -= 1
         try:
+            if torch.is_grad_enabled():
+                raise RefusedRegionError("a region where gradients are enabled")
             described = describe(args, lambda leaf: False, self._names)
             key = json.dumps([described.specs, [_weights_key(one) for one in described.roots]])
             example = found.examples.get(key)
