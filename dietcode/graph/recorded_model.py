@@ -18,7 +18,19 @@ from dietcode.graph.program_model import (
 )
 from dietcode.graph.reading import MAX_NODES
 
-_FIELDS = ("name", "recorded", "blocks", "constants", "units", "num_samples", "max_rows", "shown", "passed_on", "waits")
+_FIELDS = (
+    "name",
+    "recorded",
+    "blocks",
+    "constants",
+    "units",
+    "num_samples",
+    "max_rows",
+    "shown",
+    "passed_on",
+    "waits",
+    "eager",
+)
 _MOST_LISTED, _MAX_COUNT = 4096, 1 << 24
 
 
@@ -44,6 +56,8 @@ class RecordedModel:
         Attributes that an instance reads as the one before left them: instances run in order, then.
     waits : bool
         Whether instances wait for values; otherwise `dietcode.concurrent` and `dietcode.map` just call.
+    eager : tuple of (str, str)
+        Lines with tensor code that is no block, as ``trees.py:12``, and why.
     """
 
     name: str
@@ -55,6 +69,7 @@ class RecordedModel:
     shown: tuple[Bucket, ...] = ()
     passed_on: tuple[str, ...] = ()
     waits: bool = True
+    eager: tuple[tuple[str, str], ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -74,6 +89,7 @@ class RecordedModel:
             "shown": [list(one) for one in self.shown],
             "passed_on": list(self.passed_on),
             "waits": self.waits,
+            "eager": [list(one) for one in self.eager],
         }
 
 
@@ -108,8 +124,18 @@ def read_recorded_model(data: Any) -> RecordedModel:
         read_whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
         read_whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
         read_shown(fields.get("shown", []), max(1, len(blocks))),
-        tuple(read_text(one, "passed_on") for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)),
+        tuple(
+            read_text(one, "passed_on")
+            for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)
+        ),
         bool(fields.get("waits")),
+        tuple(
+            (read_text(where, "eager"), read_text(reason, "eager"))
+            for where, reason in (
+                read_list(one, "eager", 2)
+                for one in read_list(fields.get("eager", []), "eager", _MOST_LISTED)
+            )
+        ),
     )
     check_sources(found)
     return found
