@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
     from dietcode.runtime.programs.loaded import LoadedProgram
+    from dietcode.runtime.recorded.loaded import RecordedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
     from dietcode.runtime.recursion.structure import Structure
 
@@ -55,7 +56,8 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model | LoadedRecursion | LoadedProgram:
+    program: Any = None,
+) -> Library | Model | LoadedRecursion | LoadedProgram | RecordedProgram:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters
@@ -73,6 +75,8 @@ def pull(
     weights : path, optional
         Of a model, whose weights a server does not have: the ``.safetensors`` file that ``dietcode submit``
         wrote, by default as `load` finds it.
+    program : dietcode.Program, optional
+        Of a recorded program: its function, as for `load`.
 
     Raises
     ------
@@ -90,7 +94,8 @@ def pull(
     from dietcode.runtime.opening import load
 
     with Client(server, token=token) as client:
-        return load(client.pull(ref, folder), num_threads=num_threads, threads=threads, weights=weights)
+        path = client.pull(ref, folder)
+        return load(path, num_threads=num_threads, threads=threads, weights=weights, program=program)
 
 
 _MODULES = {

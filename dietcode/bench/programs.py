@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dietcode.bench.models import PartBenches, PartCalls, beside, timed_call
 from dietcode.bench.recursions import nearest
@@ -16,6 +16,9 @@ from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.programs.loaded import BlockRun, LoadedProgram
 from dietcode.runtime.programs.loading import load_program
 from dietcode.workload.text import clip
+
+if TYPE_CHECKING:
+    from dietcode.runtime.recorded.loaded import RecordedProgram
 
 BATCHES = (1, 8)  # instances of a call, beside the most
 
@@ -63,28 +66,31 @@ def bench_program(
         An instance fails.
     """
     benches = PartBenches(folder, vendors, num_threads)
-    given = _instances(samples)
+    given = instances_of(samples)
     program = load_program(folder, LoadOptions(weights, num_threads))
-    known = {part["digest"]: part for part in program.report["parts"]}
-    largest = min(most or len(given), len(given))
-    for size in sorted({*(one for one in BATCHES if one < largest), largest}):
-        instances = given[:size]
+    for instances in calls_of(given, most):
         calls = partial(program, instances), partial(_runs, program, instances)
         secs, runs, disturbed = timed_call(*calls, rounds, num_threads)
-        parts, host = _by_part(program, runs, benches, rounds)
-        for row in parts:
-            row |= {word: known[row["digest"]][word] for word in ("kind", "operator")}
-            row["share"] = row["secs"] / secs
-        parts.sort(key=lambda row: -float(row["secs"]))
+        parts, host = parts_and_moves(program, runs, secs, benches, rounds)
         rest = secs - sum(own for _, own in runs)
         host.append({"operator": "control flow", "calls": 1, "secs": max(0.0, rest)})
-        rows = sum(one.rows for one, _ in runs)
-        sizes = {"instances": size, "runs": len(runs), "rows": rows}
         times = {"secs": secs, "disturbed": disturbed}
-        yield {"dimensions": sizes, **times, "parts": parts, "host": host}
+        yield {"dimensions": sizes_of(instances, runs), **times, "parts": parts, "host": host}
 
 
-def _instances(samples: str) -> list[Any]:
+def calls_of(given: Sequence[Any], most: int | None) -> list[Sequence[Any]]:
+    """Return the instances of each call that is measured."""
+    largest = min(most or len(given), len(given))
+    return [given[:size] for size in sorted({*(one for one in BATCHES if one < largest), largest})]
+
+
+def sizes_of(instances: Sequence[Any], runs: Sequence[tuple[BlockRun, float]]) -> dict[str, int]:
+    """Return how large a call is."""
+    return {"instances": len(instances), "runs": len(runs), "rows": sum(one.rows for one, _ in runs)}
+
+
+def instances_of(samples: str) -> list[Any]:
+    """Return the instances of ``FILE.py:NAME``, which is run."""
     path, name = file_and_object(samples)
     found = samples_in(module_of(path), name, path)
     if not isinstance(found, list | tuple) or not found:
@@ -96,13 +102,15 @@ def _runs(program: LoadedProgram, instances: list[Any]) -> list[tuple[BlockRun, 
     return [(one, one.secs) for one in program.block_runs(instances)]
 
 
-def _by_part(
-    program: LoadedProgram,
+def parts_and_moves(
+    program: LoadedProgram | RecordedProgram,
     runs: Sequence[tuple[BlockRun, float]],
+    call_secs: float,
     benches: PartBenches,
     rounds: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return a row for each part of a block, and one for the blocks that have none."""
+    """Return a row for each part of a block, the slowest first, and one for the blocks that have none."""
+    known = {part["digest"]: part for part in program.report["parts"]}
     found: list[dict[str, Any]] = []
     moved: list[float] = []
     table = max(2, *(one.rows for one, _ in runs))  # as full as makes a difference; at most, it is a gigabyte
@@ -125,7 +133,10 @@ def _by_part(
             rows.append(row | beside(benches[step.digest], part, rounds))
         found += _shared_out(rows, sum(secs for _, secs in own))
     host = [{"operator": "moves of elements", "calls": len(moved), "secs": sum(moved)}] if moved else []
-    return found, host
+    for row in found:
+        row |= {word: known[row["digest"]][word] for word in ("kind", "operator")}
+        row["share"] = row["secs"] / call_secs
+    return sorted(found, key=lambda row: -float(row["secs"])), host
 
 
 def _shared_out(rows: list[dict[str, Any]], secs: float) -> list[dict[str, Any]]:

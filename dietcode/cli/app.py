@@ -206,8 +206,16 @@ def _write_header(folder: Path, header: Path) -> None:
 
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
-    from dietcode.cli.show_program import show_program
-    from dietcode.runtime.manifest import LIBRARIES, PROGRAM, RECURSION, REPORT, kind_of_bundle, read_json
+    from dietcode.cli.show_program import show_program, show_recorded
+    from dietcode.runtime.manifest import (
+        LIBRARIES,
+        PROGRAM,
+        RECORDED_FORMAT,
+        RECURSION,
+        REPORT,
+        kind_of_bundle,
+        read_json,
+    )
     from dietcode.runtime.models.loading import described_bundle
 
     kind = kind_of_bundle(folder)
@@ -222,7 +230,8 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({"manifest": manifest, "report": report})
     elif kind[1] == PROGRAM:
-        show_program(manifest, report, read_json(folder / PROGRAM))
+        show = show_recorded if kind[0] == RECORDED_FORMAT else show_program
+        show(manifest, report, read_json(folder / PROGRAM))
     else:
         show_model(manifest, report)
 

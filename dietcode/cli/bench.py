@@ -48,6 +48,13 @@ def bench(
             help="Of a program: a list of instances, or a function that returns one; the file is run.",
         ),
     ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Of a recorded program: the program that it was compiled from; the file is run.",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
     weights: Annotated[
@@ -64,14 +71,25 @@ def bench(
 
     Of a model, recursion or program each part is measured.
     """
-    from dietcode.runtime.manifest import is_bundle, is_program, is_recursion
+    from dietcode.runtime.manifest import is_bundle, is_program, is_recorded, is_recursion
 
     vendors = vs or ["numpy"]
     if structures and not is_recursion(folder):
         raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
-    if samples and not is_program(folder):
+    of_recorded = is_recorded(folder)
+    if samples and not (of_recorded or is_program(folder)):
         raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
-    if is_program(folder):
+    if program and not of_recorded:
+        raise RequestError(f"bench: --program is of recorded programs, and {folder} is none; leave it out")
+    if of_recorded:
+        if at or not samples or not program:
+            given = "--program FILE.py:NAME and --samples FILE.py:NAME, and no --at"
+            raise RequestError(f"bench: {folder} is a recorded program: give {given}")
+        from dietcode.bench.recorded import bench_recorded
+
+        calls = samples, instances or None, rounds, threads, weights
+        rows = _of_bundle(bench_recorded(folder, program, vendors, *calls), as_json)
+    elif is_program(folder):
         if at or not samples:
             raise RequestError(f"bench: {folder} is a program: give --samples FILE.py:NAME, and no --at")
         from dietcode.bench.programs import bench_program

@@ -71,6 +71,12 @@ def compile_model(
     max_nodes: MaxNodes = None,
     max_level: MaxLevel = None,
     samples: SamplesOf = None,
+    recorded: Annotated[
+        bool,
+        typer.Option(
+            "--recorded", help="Of a program: let Python run it, and record what its tensor code calls."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile a whole model, recursion or program.
@@ -80,8 +86,12 @@ def compile_model(
     wanted = read_ranges(ranges or [])
     is_recursion = is_object_of_file(model)
     check_options(is_recursion, bool(wanted), StructureOptions(max_nodes, max_level, samples))
+    if recorded and (not is_recursion or max_nodes or max_level):
+        raise RequestError("--recorded: is for programs, FILE.py:NAME, with --samples alone")
     label = label_of(name or stem_of(model))
-    if is_recursion:
+    if recorded:
+        made = _recorded(model, label, samples)
+    elif is_recursion:
         made = _object(model, label, StructureOptions(max_nodes, max_level, samples))
     else:
         made = _whole_model(model, label, wanted)
@@ -102,10 +112,14 @@ def compile_model(
         print_json({"folder": str(output), "secs": result.secs} | result.report)
         return
     parts, calls = len(result.report["parts"]), result.report["num_calls"]
+    blocks = f"{len(result.report['blocks'])} blocks, " if recorded else ""
+    program = f", program={str(model).rpartition(':')[2]}" if recorded else ""
     typer.echo(
-        f"{output}: done in {result.secs:.0f} s; {calls} calls of {parts} libraries, "
-        f"{result.num_tuned} tuned now; run it: dietcode.load({str(output)!r})"
+        f"{output}: done in {result.secs:.0f} s; {blocks}{calls} calls of {parts} libraries, "
+        f"{result.num_tuned} tuned now; run it: dietcode.load({str(output)!r}{program})"
     )
+    for one in result.report["eager"] if recorded else ():
+        typer.echo(f"runs eagerly: {one['where']}: {one['reason']}")
 
 
 def is_object_of_file(model: Path) -> bool:
@@ -180,6 +194,15 @@ def _object(model: Path, name: str, options: StructureOptions) -> Callable[..., 
         max_level=found.max_level,
         samples=found.samples,
     )
+
+
+def _recorded(model: Path, name: str, samples: str | None) -> Callable[..., CompileResult]:
+    """Record a program of a file, which is run, and return what compiles it."""
+    need_compiler("models", "reading a program")
+    from dietcode.frontends.python.compiling import compile_recorded
+    from dietcode.frontends.python.reader import read_recorded
+
+    return partial(compile_recorded, *read_recorded(str(model), name, samples))
 
 
 def label_of(name: str) -> str:

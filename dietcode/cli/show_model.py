@@ -163,6 +163,10 @@ def show_model_times(record: Mapping[str, Any]) -> None:
         "ms: in a call of the model; vendor: of the same calls; ratio: in turns, above 1 the vendor is slower"
     )
     print_table(columns, rows, title=title, caption=caption)
+    for one in record.get("eager", ()):
+        terminal().print(
+            f"ran eagerly: {one['where']}: {one['reason']}, {one['count']} times", soft_wrap=True
+        )
     reasons = [one["disturbed"] for one in (record, *record["parts"]) if one["disturbed"]]
     if reasons:
         terminal().print(

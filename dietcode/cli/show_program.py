@@ -23,6 +23,50 @@ def show_program(
     console.print(f"weights     {weights_text(manifest, report)}")
     names = ", ".join(f"{one['name'].rpartition('.')[2]} {len(one['code'])}" for one in functions)
     console.print(f"functions   {names}: instructions of each")
+    _show_common(report, description)
+
+
+def show_recorded(
+    manifest: Mapping[str, Any], report: Mapping[str, Any], description: Mapping[str, Any]
+) -> None:
+    """Everything of a recorded program's bundle that fits a screen."""
+    console = terminal()
+    units = description["units"]
+    many = sum(len(one["regions"]) for one in units)
+    console.print(f"{manifest['name']}  a recorded program: {many} regions in {len(units)} functions")
+    console.print(f"weights     {weights_text(manifest, report)}")
+    if description["passed_on"]:
+        names = ", ".join(description["passed_on"])
+        console.print(f"in order    instances run one after the other, as they pass on {names}")
+    names = [one["name"] for one in description["blocks"]]
+    cells = [
+        (
+            *(f"{unit['file']}:{region['line']}", unit["qualname"], str(len(region["variants"]))),
+            ", ".join(dict.fromkeys(names[block] for one in region["variants"] for block, _ in one["notes"]))
+            or "constants",
+        )
+        for unit in units
+        for region in unit["regions"]
+    ]
+    columns = [
+        *(TableColumn("line", whole=True), TableColumn("function")),
+        *(TableColumn("variants", right=True, whole=True), TableColumn("blocks")),
+    ]
+    caption = "variants: for other shapes, modules or numbers; blocks: what a call of the region notes"
+    print_table(columns, cells, title="Regions", caption=caption)
+    eager = [(one["where"], one["reason"]) for one in report["eager"]]
+    if eager:
+        print_table(
+            [TableColumn("line", whole=True), TableColumn("why")],
+            eager,
+            title="What runs eagerly",
+            caption="of the samples; a call counts it: program.explain()",
+        )
+    _show_common(report, description)
+
+
+def _show_common(report: Mapping[str, Any], description: Mapping[str, Any]) -> None:
+    console = terminal()
     constants = report.get("constants", ())
     console.print(f"constants   {', '.join(constants) or 'none'}: tensors that are there from the start")
     console.print(f"rows        up to {description['max_rows']} tensors of a type in a call")

@@ -29,6 +29,7 @@ _FIELDS = (
     "shown",
     "passed_on",
     "waits",
+    "eager",
 )
 _MOST_LISTED, _MAX_COUNT = 4096, 1 << 24
 
@@ -55,6 +56,8 @@ class RecordedModel:
         Attributes that an instance reads as the one before left them: instances run in order, then.
     waits : bool
         Whether instances wait for values; otherwise `dietcode.concurrent` and `dietcode.map` just call.
+    eager : tuple of (str, str)
+        Lines with tensor code that is no block, as ``trees.py:12``, and why.
     """
 
     name: str
@@ -66,6 +69,7 @@ class RecordedModel:
     shown: tuple[Bucket, ...] = ()
     passed_on: tuple[str, ...] = ()
     waits: bool = True
+    eager: tuple[tuple[str, str], ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -85,6 +89,7 @@ class RecordedModel:
             "shown": [list(one) for one in self.shown],
             "passed_on": list(self.passed_on),
             "waits": self.waits,
+            "eager": [list(one) for one in self.eager],
         }
 
 
@@ -124,6 +129,13 @@ def read_recorded_model(data: Any) -> RecordedModel:
             for one in read_list(fields.get("passed_on"), "passed_on", _MOST_LISTED)
         ),
         bool(fields.get("waits")),
+        tuple(
+            (read_text(where, "eager"), read_text(reason, "eager"))
+            for where, reason in (
+                read_list(one, "eager", 2)
+                for one in read_list(fields.get("eager", []), "eager", _MOST_LISTED)
+            )
+        ),
     )
     check_sources(found)
     return found

@@ -68,14 +68,19 @@ def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[An
     if not isinstance(found, Program):
         is_file = samples is not None and samples.endswith(SUFFIX)
         return cells_of(module, path, attribute, name, None if is_file else samples)
+    model, weights = model_of(found, instances_of(module, path, attribute, samples), name)
+    return model.to_json(), weights
+
+
+def instances_of(module: Any, path: Path, attribute: str, samples: str | None) -> list[Any]:
+    """Return the samples of a program of a file; raises ModelError where there are none."""
     if samples is None:
         raise ModelError(f"{path}: {attribute} is a program, which needs --samples NAME: {_SAMPLES}")
     instances = samples_in(module, samples, path)
     if not isinstance(instances, list | tuple):
         given = f"{clip(samples)}, which is {clip(instances)}"
         raise ModelError(f"--samples: given {given}; allowed: {_SAMPLES}")
-    model, weights = model_of(found, list(instances), name)
-    return model.to_json(), weights
+    return list(instances)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def load(
         Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
         0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
     program : dietcode.Program, optional
-        Of a recorded program: the function that it is of.
+        Of a recorded program (``dietcode compile --recorded``): the function that it was compiled from, or
+        a later version: what has changed in it runs eagerly.
 
     Raises
     ------
@@ -105,6 +106,8 @@ def _open(
         from dietcode.runtime.recorded.loading import load_recorded
 
         return load_recorded(path, options, program)
+    if program is not None:
+        raise LibraryError(f"{path}: no recorded program; leave out program=, or compile it with --recorded")
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 

@@ -62,6 +62,9 @@ class Run:
     @property
     def traced(self) -> list[tuple[int, int, int, int]]:
         """Depth, block, rows and nanoseconds of each run of a block."""
+    @property
+    def flush_nsecs(self) -> int:
+        """Nanoseconds of all flushes since it began, with those of blocks."""
 
     def begin(self) -> None:
         """Become the current run of this thread, with nothing noted."""

@@ -6,8 +6,9 @@ import ast
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import ModelError
 from dietcode.frontends.python.blocks import Blocks
@@ -23,10 +24,13 @@ from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
 from dietcode.runtime.recorded.calling import Arguments, record_instances
-from dietcode.runtime.recorded.regions import Parts
+from dietcode.runtime.recorded.regions import Parts, Region
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.units import Unit
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
+
+if TYPE_CHECKING:
+    from dietcode.frontends.python.eager import EagerUses, LeftOut
 
 BATCHES = (1, 8)  # instances of a call that count beside all samples at once
 _MOST_ROUNDS = 12
@@ -48,6 +52,10 @@ class FormedProgram:
     samples : list
     passed_on : list of str
         Attributes that an instance reads as the one before left them: then they run in order.
+    left_out : list of LeftOut
+        Tensor code that is no block.
+    files : frozenset of str
+        Of its functions.
     """
 
     program: Program
@@ -58,17 +66,41 @@ class FormedProgram:
     constants: list[str]
     samples: list[Any] = field(default_factory=list)
     passed_on: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    files: frozenset[str] = frozenset()
 
     def run(
-        self, machine: TorchMachine, instances: Sequence[Any], watched: Watched | None = None
+        self,
+        machine: TorchMachine,
+        instances: Sequence[Any],
+        watched: Watched | None = None,
+        uses: EagerUses | None = None,
     ) -> list[Any]:
-        """Return the results of instances, or their exceptions, by blocks that PyTorch computes."""
+        """Return the results of instances, or their exceptions, by blocks that PyTorch computes.
+
+        Parameters
+        ----------
+        machine : TorchMachine
+        instances : sequence
+        watched : Watched, optional
+            Gets what is noted.
+        uses : EagerUses, optional
+            Counts what else PyTorch computes.
+        """
         session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
         self.rewritten.install()
         observe = watched and watched.observe
-        return record_instances(
-            self.program, instances, session, machine.compute, observe, in_order=bool(self.passed_on)
-        )
+        compute = machine.compute if uses is None else uses.uncounted(machine.compute)
+        with uses or nullcontext():
+            return record_instances(
+                self.program,
+                instances,
+                session,
+                compute,
+                observe,
+                counts=uses and uses.counts,
+                in_order=bool(self.passed_on),
+            )
 
     def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
         """Return the variant whose blocks were made for some weights."""
@@ -109,6 +141,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     own_attributes = observation.facts.shared.own
     broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
     blocks = Blocks()
+    left_out: list[LeftOut] = []
     for _ in range(_MOST_ROUNDS):
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
@@ -132,11 +165,12 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
                 reason = blocks.add(number, found)
             if reason is not None:
                 reasons[number] = reason
+                left_out.append(_left_out(found.unit, found.region, reason))
                 is_broken |= _break(found, broken[found.unit])
         if not is_broken:
             break
     blocks.finish()
-    return _formed(program, samples, observation, units, discovery, blocks, reasons)
+    return _formed(program, samples, observation, units, discovery, blocks, reasons, left_out)
 
 
 def _break(found: Found, broken: set[int]) -> bool:
@@ -157,6 +191,13 @@ def _break(found: Found, broken: set[int]) -> bool:
         return False
     broken.add(number)
     return True
+
+
+def _left_out(unit: Unit, region: Region, reason: str) -> LeftOut:
+    from dietcode.frontends.python.eager import LeftOut
+
+    nodes: list[Any] = [unit.nodes[one] for one in (*region.statements, *region.hoisted)]
+    return LeftOut(unit.file, nodes[0].lineno, max(one.end_lineno for one in nodes), reason)
 
 
 def _stored(unit: Unit, names: Collection[str]) -> list[int]:
@@ -189,6 +230,7 @@ def _formed(
     discovery: Discovery,
     blocks: Blocks,
     reasons: dict[int, str],
+    left_out: list[LeftOut],
 ) -> FormedProgram:
     constants: list[str] = []
     regions: list[RecordedRegion] = []
@@ -204,7 +246,10 @@ def _formed(
             kept.setdefault(unit, replace(parts, regions=[]))
     rewritten = Rewritten(kept, observation.flags, observation.globals)
     passed_on = sorted(observation.facts.shared.passed_on)
-    return FormedProgram(program, blocks, regions, kept, rewritten, constants, list(samples), passed_on)
+    return FormedProgram(
+        program, blocks, regions, kept, rewritten, constants, list(samples), passed_on, left_out,
+        frozenset(observation.flags),
+    )  # fmt: skip
 
 
 def _variant(made: MadeVariant, constants: list[str]) -> Variant:
@@ -305,7 +350,13 @@ def record(
         raise ModelError(
             f"{name}: has no tensor code that depends on an instance and has a kernel; there is nothing to compile"
         )
-    first = _watched(formed, [0] * many, len(samples))
+    from dietcode.frontends.python.eager import EagerUses, eager_places
+
+    uses = EagerUses()
+    first = _watched(formed, [0] * many, len(samples), uses)
+    missed = [(one, reason) for one in formed.regions for reason in one.eager]
+    left_out = [*formed.left_out, *(_left_out(one.unit, one.region, reason) for one, reason in missed)]
+    eager = eager_places(uses.counts, left_out, formed.files)
     phases = phases_of(first.edges, many) if optimisations.phases else [0] * many
     sizes = sorted({len(samples), *(one for one in BATCHES if one < len(samples))})
     runs = [_watched(formed, phases, size) for size in sizes]
@@ -342,15 +393,19 @@ def record(
     units = tuple(_unit_json(unit, own, formed.regions) for unit, own in parts.items() if own)
     rows = rows_of_tables(blocks)
     model = RecordedModel(
-        name, blocks, constants, units, len(samples), rows, tuple(shown), tuple(formed.passed_on), waits
-    )
+        name, blocks, constants, units, len(samples), rows, tuple(shown),
+        tuple(formed.passed_on), waits, eager,
+    )  # fmt: skip
     return model, formed
 
 
-def _watched(formed: FormedProgram, phases: Sequence[int], size: int) -> Watched:
+def _watched(
+    formed: FormedProgram, phases: Sequence[int], size: int, uses: EagerUses | None = None
+) -> Watched:
     watched = Watched(formed.blocks.blocks)
     with same_random_numbers():
-        formed.run(formed.machine(phases), [copy.deepcopy(one) for one in formed.samples[:size]], watched)
+        given = [copy.deepcopy(one) for one in formed.samples[:size]]
+        formed.run(formed.machine(phases), given, watched, uses)
     return watched
 
 
@@ -366,6 +421,7 @@ def _unit_json(unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]) -> d
         "regions": [
             {
                 "region": region.to_json(),
+                "line": region.first_line(unit),
                 "variants": [one.to_json() for own in known[region].variants.values() for one in own],
                 "reason": known[region].reason,
             }

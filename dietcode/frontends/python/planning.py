@@ -158,6 +158,7 @@ def _facts(
         "moves": sum("move" in step for one in lowered for step in one.steps),
         "samples": {"instances": model.num_samples},
         "constants": [name for name, _ in model.constants],
+        "eager": [{"where": where, "reason": reason} for where, reason in model.eager],
         "functions": [
             {"name": one["qualname"], "regions": len(one["regions"])} for one in description["units"]
         ],

@@ -64,6 +64,7 @@ def record_instances(
     counts: Any = None,
     in_order: bool = False,
     waits: bool = True,
+    scheduler: Callable[..., Any] | None = None,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -82,6 +83,8 @@ def record_instances(
         Whether instances run one after the other.
     waits : bool
         Whether they are thought to wait for values.
+    scheduler : callable, optional
+        Makes what runs them, in place of `Scheduler`.
     """
     import torch
 
@@ -95,7 +98,8 @@ def record_instances(
     with torch.no_grad(), session:
         run.begin()
         try:
-            results = Scheduler(run, program.function, arguments, counts, in_order, waits).results()
+            make = scheduler or Scheduler
+            results = make(run, program.function, arguments, counts, in_order, waits).results()
             run.flush()
             make_tensors(run)
         finally:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,10 +27,14 @@ from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, ma
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
 
+if TYPE_CHECKING:
+    from dietcode.runtime.recorded.timing import Clock
+
 LimitError = recorder.LimitError
 Run = recorder.Run
 
 _PHASE_BITS = 24
+_CHANGED = "its source has changed since it was compiled; compile again"
 _Owner = tuple[Any, int, int]
 
 
@@ -56,6 +62,25 @@ class Opened:
     id_limits: Mapping[tuple[int, int], int]
 
 
+class CallProfile(NamedTuple):
+    """Where the time of a call goes; measuring makes the call longer.
+
+    Attributes
+    ----------
+    runs : list of BlockRun
+        In order.
+    num_waits : int
+    secs : dict of str to float
+        The parts of the call: ``python``, the user's code with what it records and computes eagerly; ``waits``,
+        changes from one instance to another; ``scheduling``, sorting calls of blocks into buckets; ``kernels``;
+        ``results``, with the arguments.
+    """
+
+    runs: list[BlockRun]
+    num_waits: int
+    secs: dict[str, float]
+
+
 class RecordedProgram(Reopened):
     """A program that Python runs, and whose tensor code is run for many instances at once.
 
@@ -68,9 +93,12 @@ class RecordedProgram(Reopened):
         The function.
     regions : sequence of RecordedRegion
     rewritten : Rewritten
+    changed : sequence of str
+        Functions whose source has changed since it was compiled, as ``trees.py:node``.
 
     Attributes
     ----------
+    changed : tuple of str
     plan : ProgramPlan
     max_bytes : int
         That a call may take for rows of tensors, half of the memory that the process may use at first; it ends with a
@@ -78,7 +106,12 @@ class RecordedProgram(Reopened):
     """
 
     def __init__(
-        self, opened: Opened, program: Any, regions: Sequence[RecordedRegion], rewritten: Rewritten
+        self,
+        opened: Opened,
+        program: Any,
+        regions: Sequence[RecordedRegion],
+        rewritten: Rewritten,
+        changed: Sequence[str] = (),
     ) -> None:
         self.folder, self.manifest, self.plan, self.program = (
             opened.folder,
@@ -87,12 +120,9 @@ class RecordedProgram(Reopened):
             program,
         )
         self.max_bytes = memory_bytes() // 2
-        self.regions = list(regions)
-        self._libraries, self._weights, self._limits = (
-            opened.libraries,
-            dict(opened.weights),
-            opened.id_limits,
-        )
+        self.regions, self.changed = list(regions), tuple(changed)
+        self._libraries, self._weights = opened.libraries, dict(opened.weights)
+        self._limits = opened.id_limits
         self._rewritten = rewritten
         self._counts = Counts()
         self._lock = threading.Lock()
@@ -152,7 +182,7 @@ class RecordedProgram(Reopened):
         """
         if errors not in ("raise", "return"):
             raise ValueError(f"errors: {errors!r}; allowed: raise, return")
-        results, _ = self._run(list(instances), is_traced=False)
+        results, _ = self._run(list(instances))
         for number, one in enumerate(results if errors == "raise" else ()):
             if isinstance(one, BaseException):
                 one.add_note(f"in instance {number} of {self.plan.name}")
@@ -161,33 +191,70 @@ class RecordedProgram(Reopened):
 
     def block_runs(self, instances: Iterable[Any]) -> list[BlockRun]:
         """Return what a call runs, in order, for a profile."""
-        return self._run(list(instances), is_traced=True)[1]
+        return self.profile(instances).runs
+
+    def profile(self, instances: Iterable[Any]) -> CallProfile:
+        """Return where the time of a call goes."""
+        from dietcode.runtime.recorded.timing import Clock
+
+        given, clock, begin = list(instances), Clock(), perf_counter_ns()
+        _, run = self._run(given, clock)
+        total = perf_counter_ns() - begin
+        runs = [
+            BlockRun(
+                depth >> _PHASE_BITS,
+                depth & ((1 << _PHASE_BITS) - 1),
+                self.plan.blocks[block].name,
+                rows,
+                nsecs / 1e9,
+            )
+            for depth, block, rows, nsecs in run.traced
+        ]
+        kernels, flushed = sum(one.secs for one in runs), run.flush_nsecs
+        self._give_back(run)
+        secs = {
+            "python": clock.python / 1e9,
+            "waits": max(0, clock.instances - clock.python - clock.flushed) / 1e9,
+            "scheduling": flushed / 1e9 - kernels,
+            "kernels": kernels,
+            "results": (total - clock.instances - (flushed - clock.flushed)) / 1e9,
+        }
+        return CallProfile(runs, clock.num_waits, secs)
 
     def explain(self) -> list[dict[str, Any]]:
-        """Return what ran eagerly in the calls so far: line, reason and how often, the most frequent first."""
+        """Return what ran eagerly in the calls so far, the most frequent first.
+
+        Returns
+        -------
+        list of dict
+            ``where``, file and line; ``reason``; ``count``, how often. A function whose source has changed
+            since it was compiled has count 0.
+        """
+        known = {} if self.changed else {one["where"]: one["reason"] for one in self.report["eager"]}
         found = [
             {"where": one.where, "reason": reason, "count": count}
             for one in self.regions
             for reason, count in one.eager.items()
         ]
-        found += [
-            {
-                "where": f"{Path(one.file).name}:{one.line}",
-                "reason": f"{one.operator}: {one.reason}",
-                "count": count,
-            }
-            for one, count in self._counts.items()
-        ]
+        for use, count in self._counts.items():
+            where = f"{Path(use.file).name}:{use.line}"
+            reason = known.get(where) or f"{use.operator}: {use.reason}"
+            found.append({"where": where, "reason": reason, "count": count})
+        found += [{"where": one, "reason": _CHANGED, "count": 0} for one in self.changed]
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
 
-    def _run(self, instances: list[Any], is_traced: bool) -> tuple[list[Any], list[BlockRun]]:
+    def _run(self, instances: list[Any], clock: Clock | None = None) -> tuple[list[Any], Run]:
         self._take_weights()
         self._rewritten.install()
         try:
             run = self._free.pop()
         except IndexError:  # another thread has the others
             run = Run(self._machine, self.max_bytes)
-        run.is_traced = is_traced
+        run.is_traced, scheduler = clock is not None, None
+        if clock is not None:
+            from dietcode.runtime.recorded.timing import TimedScheduler
+
+            scheduler = partial(TimedScheduler, clock)
         try:
             results = record_instances(
                 self.program,
@@ -197,22 +264,18 @@ class RecordedProgram(Reopened):
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
                 waits=self.plan.waits,
+                scheduler=scheduler,
             )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
-        runs = [
-            BlockRun(
-                depth >> _PHASE_BITS,
-                depth & ((1 << _PHASE_BITS) - 1),
-                self.plan.blocks[block].name,
-                rows,
-                nsecs / 1e9,
-            )
-            for depth, block, rows, nsecs in (run.traced if is_traced else ())
-        ]
+        if clock is None:
+            self._give_back(run)
+        return results, run
+
+    def _give_back(self, run: Run) -> None:
+        """Keep a run for the next call, unless weights have changed meanwhile."""
         if run.machine is self._machine:
             self._free.append(run)
-        return results, runs
 
     def _refusal(self, error: LimitError, count: int) -> Exception:
         kind, number = error.args

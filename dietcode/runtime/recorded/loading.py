@@ -45,8 +45,8 @@ def load_recorded(folder: Path, options: LoadOptions, program: Any) -> RecordedP
             "dietcode.load(DIR, program=encode)"
         )
     found = open_recorded(folder, options)
-    units, regions, flags, spaces = found_units(found.plan.units, program.function)
-    return RecordedProgram(found, program, regions, Rewritten(units, flags, spaces))
+    units, regions, flags, spaces, changed = found_units(found.plan.units, program.function)
+    return RecordedProgram(found, program, regions, Rewritten(units, flags, spaces), changed)
 
 
 def open_recorded(folder: Path, options: LoadOptions) -> Opened:
@@ -72,6 +72,7 @@ def found_units(
     list[RecordedRegion],
     dict[str, int],
     dict[str, dict[str, Any]],
+    list[str],
 ]:
     """Return the units of a bundle as they stand in the files of this process.
 
@@ -86,9 +87,11 @@ def found_units(
     -------
     units : dict of Unit to Parts
     regions : list of RecordedRegion
-        Of a function whose source has changed they have no variants, and a reason.
+        Of functions whose source is as it was.
     flags, spaces : dict
         As `Rewritten` takes them.
+    changed : list of str
+        Functions that are not as they were, as ``trees.py:node``.
     """
     names = {str(one["file"]) for one in data}
     flags: dict[str, int] = {}
@@ -101,11 +104,13 @@ def found_units(
             spaces.setdefault(file, one.__globals__)
     units: dict[Unit, Parts] = {}
     regions: list[RecordedRegion] = []
+    changed: list[str] = []
     for unit_data in data:
         files = [file for file in spaces if Path(file).name == unit_data["file"]]
         known = [one for file in files for one in units_of(file) if one.qualname == unit_data["qualname"]]
         unit = next((one for one in known if one.digest == unit_data["digest"]), None)
         if unit is None:
+            changed.append(f"{unit_data['file']}:{unit_data['qualname']}")
             continue
         found: list[Region] = []
         for one in unit_data["regions"]:
@@ -117,4 +122,4 @@ def found_units(
             [int(number) for number in unit_data[word]] for word in ("concurrent", "stored", "instances")
         )
         units[unit] = Parts(found, *numbers)
-    return units, regions, flags, spaces
+    return units, regions, flags, spaces, changed

@@ -34,6 +34,7 @@ struct Run {
   Run *before;                 /* the thread's current one before it began */
   Room handles_room;           /* of each number its handle, not counted, or NULL */
   int64_t num_known;           /* numbers that have a place there */
+  int64_t flush_nsecs;         /* that flushes took since it began */
   int is_begun, is_running, is_traced;
 };
 

@@ -203,7 +203,8 @@ int compute_pending(Run *run) {
   if (!w->num_nodes) return 0;
   run->is_running = 1;
   w->compute = run->compute ? compute_in_python : NULL;
-  w->patient_until = now() + PATIENCE_NSECS;
+  int64_t begin = now();
+  w->patient_until = begin + PATIENCE_NSECS;
   if (run->observe) status = observe_nodes(run);
   if (status == 0 && w->compute) {
     status = flush(w);
@@ -213,6 +214,7 @@ int compute_pending(Run *run) {
     Py_END_ALLOW_THREADS
   }
   run->is_running = 0;
+  run->flush_nsecs += now() - begin;
   return status == 0 ? 0 : fail_run(run);
 }
 
@@ -266,6 +268,7 @@ static PyObject *begin(PyObject *object, PyObject *none) {
   Workplace *w = self->w;
   reset_tables(w);
   w->is_traced = self->is_traced;
+  self->flush_nsecs = 0;
   w->failures = reserve(w, &w->failures_room, sizeof *w->failures); /* of ids, which were checked: none fails */
   Py_CLEAR(self->failure);
   if (!w->failures) return fail_run(self), NULL;
@@ -319,6 +322,11 @@ static PyObject *get_traced(PyObject *object, void *none) {
     Py_XDECREF(one);
   }
   return found;
+}
+
+static PyObject *get_flush_nsecs(PyObject *self, void *none) {
+  (void)none;
+  return PyLong_FromLongLong(((Run *)self)->flush_nsecs);
 }
 
 static PyObject *get_num_pending(PyObject *self, void *none) {
@@ -394,6 +402,7 @@ static PyGetSetDef run_getters[] = {
     {"scheduler", get_member, set_member, "of its instances", (void *)offsetof(Run, scheduler)},
     {"failure", get_member, NULL, "the exception that ended it", (void *)offsetof(Run, failure)},
     {"is_traced", get_is_traced, set_is_traced, "from the next begin on", NULL},
+    {"flush_nsecs", get_flush_nsecs, NULL, "of what was computed since it began", NULL},
     {"traced", get_traced, NULL, "(depth, block, rows, nsecs) of each run of a block", NULL},
     {"num_pending", get_num_pending, NULL, "noted and not run", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
