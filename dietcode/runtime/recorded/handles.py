@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ is_contiguous is_leaf requires_grad grad grad_fn storage_offset __len__"""
 _BY_CLASS = """__class__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __getattr__
 __setattr__ __delattr__ __dict__ __dir__ __doc__ __module__ __weakref__ __annotations__ __hash__ __sizeof__
 __torch_function__ __torch_dispatch__ __dlpack_c_exchange_api__ __getitem__"""
+_INT64 = 2  # as the code of a handle
 _IN_C = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist"))
 _METADATA = frozenset(_BY_TYPE.split())  # needs no value
 _OWN = frozenset(_BY_CLASS.split())  # belongs to every class
@@ -138,6 +140,20 @@ def _method(name: str) -> Callable[..., Any]:
     return call
 
 
+def _comparison(name: str) -> Callable[..., Any]:
+    """Return a comparison, which of one whole number with another is Python's: it needs no kernel."""
+    in_general, of_numbers = _method(name), getattr(operator, name)
+
+    def call(self: Handle, other: Any) -> Any:
+        is_number = self.dtype_code == _INT64 and not self.type_shape and self.tensor is None
+        if is_number and type(other) is int:
+            return torch.tensor(of_numbers(int(self), other))
+        return in_general(self, other)
+
+    call.__name__ = name
+    return call
+
+
 def _attribute(name: str) -> property:
     def get(self: Handle) -> Any:
         return getattr(tensor_of(self), name)
@@ -174,6 +190,8 @@ def install() -> None:
             found[name] = _method(name)
         else:
             found[name] = _attribute(name) if hasattr(own, "__get__") else own
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+        found[name] = _comparison(name)
     for name, one in found.items():
         setattr(Handle, name, one)
     Handle.__name__ = Handle.__qualname__ = "Tensor"  # in messages
