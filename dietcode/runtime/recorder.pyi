@@ -153,3 +153,6 @@ def pretend(cls: type, num_bytes: int, make: Callable[[Handle], object], /) -> N
 
 def current() -> Run | None:
     """Return this thread's current run."""
+
+def call_at_bottom(function: Callable[..., Any], /, *args: Any) -> Any:
+    """Return what a function returns, as the first of a greenlet: backtraces of the stack of C end there."""

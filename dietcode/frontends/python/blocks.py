@@ -13,6 +13,7 @@ import numpy as np
 
 from dietcode.errors import ModelError
 from dietcode.frontends.python.discovery import Example, Found
+from dietcode.frontends.python.planning import check_block
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import MAX_OPERANDS
 from dietcode.models.exporting import export
@@ -23,6 +24,7 @@ from dietcode.runtime.recorded.describing import Names, describe, tensors_of
 
 _MOST_VARIANTS, _MOST_NUMBERS = 64, 8  # of a region; of them by numbers that stand for themselves
 _NUMBERS = (int, float)
+_AT_POSITIONS = ("take", "gather", "embedding", "scatter_along", "take_along")
 
 
 @dataclass
@@ -88,10 +90,33 @@ class Blocks:
         self.variants: dict[int, list[Variant]] = {}
         self.weights = WeightNames()
         self._known: dict[str, int] = {}
+        self._tried: dict[Any, tuple[list[Variant], str | None]] = {}
         self._names = Names()
+
+    def begin(self) -> None:
+        """Forget the regions, as they are formed anew; what is known of their blocks stays."""
+        self.variants.clear()
+
+    def finish(self) -> None:
+        """Leave out blocks that no region has."""
+        used = sorted({one.block for own in self.variants.values() for one in own if one.block is not None})
+        places = {block: at for at, block in enumerate(used)}
+        self.variants = {
+            number: [one if one.block is None else replace(one, block=places[one.block]) for one in own]
+            for number, own in self.variants.items()
+        }
+        self.blocks = [self.blocks[block] for block in used]
 
     def add(self, number: int, found: Found) -> str | None:
         """Add what a region is in samples; return why it is none, or None."""
+        key = found.unit.file, found.unit.qualname, found.region, tuple(sorted(found.examples))
+        if key not in self._tried:
+            reason = self._add(number, found)
+            self._tried[key] = self.variants[number], reason
+        self.variants[number], reason = self._tried[key]
+        return reason
+
+    def _add(self, number: int, found: Found) -> str | None:
         reason: str | None = None
         own: list[Variant] = []
         examples = sorted(found.examples.values(), key=lambda one: -sum(one.numbers.values()))
@@ -146,9 +171,14 @@ class Blocks:
             return Variant(specs, result, None, names, {})
         types = tuple(_type_of(leaves[k]) for k in operands)
         graph, weights = self._exported(module, types, found, example)
-        results = tuple(("float32", tuple(shape)) for _, shape in _results(result))
+        with torch.no_grad(), numbers_as_tensors():
+            made = module(*(torch.as_tensor(leaves[k]) for k in operands))
+        results = tuple(("float32", tuple(one.shape)) for one in made)  # numbers may decide shapes
+        if len(results) != len(list(_results(result))):
+            raise ModelError("as many results as a number says; allowed: always as many")
         key = signature_of(graph, types)
         if key not in self._known:
+            check_block(graph, types, results)
             self._known[key] = len(self.blocks)
             self.blocks.append(Block(graph, types, results, module, found.where))
         return Variant(specs, result, self._known[key], [], weights, _limits(graph, types))
@@ -327,7 +357,7 @@ def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
         ):
             if tensors[0] in aliases:
                 aliases |= dict.fromkeys(node.results, aliases[tensors[0]])
-        elif node.operator in ("take", "gather", "embedding") and len(tensors) > 1 and tensors[1] in aliases:
+        elif node.operator in _AT_POSITIONS and len(tensors) > 1 and tensors[1] in aliases:
             at, axis = aliases[tensors[1]], int(node.attributes.get("axis", 0))
             extent = graph.types[tensors[0]].shape[axis].constant
             found[at] = min(extent, found[at] or extent)
@@ -373,7 +403,8 @@ class _Region:
                     own[k] = _as_leaf(value, leaves[k])
                 args = rebuilt(described.specs, iter(own), iter(described.roots))
                 found = function(*args)
-                made = [one for one in _flat(found) if all(one is not leaf for leaf in own)]
+                passed = [one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+                made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
                 return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 
         return Run()

@@ -27,7 +27,8 @@ def has_tensor(kind: Any) -> bool:
 def is_tensors(kind: Any) -> bool:
     """Whether a kind is made of tensors alone, and has one."""
     if kind[0] in ("tuple", "list", "record"):
-        return bool(kind[-1]) and all(one == ("scalar", type(None)) or is_tensors(one) for one in kind[-1])
+        others = [one for one in kind[-1] if one != ("scalar", type(None))]
+        return bool(others) and all(map(is_tensors, others))
     return bool(kind[0] == "tensor")
 
 
@@ -99,6 +100,12 @@ class Forming:
             return False
         if isinstance(node, ast.Call):
             return self._is_pure_call(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and any(
+            kind[0] != "tensor" for kind in known.kinds
+        ):
+            return False
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self._is_of_numbers(node):
+            return False  # there is no kernel for it, and Python computes it of the number
         if isinstance(node, ast.BinOp):
             return self._may_have(node.left) and self._may_have(node.right)
         if isinstance(node, ast.UnaryOp):
@@ -116,6 +123,15 @@ class Forming:
                 and node.attr not in ("grad", "data")
             )
         return False
+
+    def _is_of_numbers(self, node: ast.AST) -> bool:
+        """Whether an expression is arithmetic of whole numbers alone, some of which are tensors."""
+        return all(
+            (known := self._fact(one)) is not None
+            and all(kind == ("tensor", "int64", ()) or kind == ("scalar", int) for kind in known.kinds)
+            for one in ast.iter_child_nodes(node)
+            if isinstance(one, ast.expr) and not isinstance(one, ast.Constant)
+        )
 
     def _is_of_tensor(self, node: ast.expr) -> bool:
         """Whether an expression is a tensor, or what an operation gives; parts of other values are leaves."""

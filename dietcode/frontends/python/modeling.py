@@ -102,12 +102,15 @@ class FormedProgram:
                 in_order=bool(self.passed_on),
             )
 
-    def _accepts(self, weights: dict[str, Any]) -> bool:
-        """Whether blocks were made for some weights."""
+    def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
+        """Return the variant whose blocks were made for some weights."""
         arrays = self.blocks.weights.arrays
-        return all(
-            arrays[name].__array_interface__["data"][0] == one.data_ptr() for name, one in weights.items()
-        )
+        for variant, weights in variants:
+            if all(
+                arrays[name].__array_interface__["data"][0] == one.data_ptr() for name, one in weights.items()
+            ):
+                return variant
+        return None
 
     def machine(self, phases: Sequence[int] | None = None) -> TorchMachine:
         """Return a machine of its blocks."""
@@ -138,7 +141,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     own_attributes = observation.facts.shared.own
     broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
     left_out: list[LeftOut] = []
-    known: dict[Any, tuple[Found, str | None, list[MadeVariant]]] = {}
+    blocks = Blocks()
     for _ in range(_MOST_ROUNDS):
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
@@ -150,7 +153,7 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
         discovery.run(run)
         refused = {id(found) for found, _ in discovery.refused}
         is_broken = False
-        blocks = Blocks()
+        blocks.begin()
         reasons: dict[int, str] = {}
         for number, found in enumerate(discovery.found):
             if not found.examples and id(found) not in refused:
@@ -160,11 +163,13 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
                 reason = blocks.add(number, found)
             if reason is not None:
                 reasons[number] = reason
-                left_out.append(_left_out(found.unit, found.region, reason))
-                is_broken |= _break(found, broken[found.unit])
+                can_be_parts = _break(found, broken[found.unit])
+                if not can_be_parts or found.region.is_single:
+                    left_out.append(_left_out(found.unit, found.region, reason))
+                is_broken |= can_be_parts
         if not is_broken:
             break
-    del known
+    blocks.finish()
     return _formed(program, samples, observation, units, discovery, blocks, reasons, left_out)
 
 
@@ -233,7 +238,8 @@ def _formed(
     for number, found in enumerate(discovery.found):
         made = [_variant(one, constants) for one in blocks.variants.get(number, ())]
         if made or number in reasons:
-            regions.append(RecordedRegion(found.unit, found.region, made, reasons.get(number, "")))
+            reason = reasons.get(number, "")
+            regions.append(RecordedRegion(found.unit, found.region, made, reason, sorted(found.reads)))
         if made:
             kept.setdefault(found.unit, replace(units[found.unit], regions=[])).regions.append(found.region)
     for unit, parts in units.items():
@@ -421,6 +427,7 @@ def _unit_json(
                 "line": region.first_line(unit),
                 "variants": [one.to_json() for own in known[region].variants.values() for one in own],
                 "reason": known[region].reason,
+                "reads": [list(one) for one in known[region].reads],
             }
             for region in parts.regions
         ],

@@ -266,13 +266,11 @@ def is_of_user(code: CodeType) -> bool:
 
 
 def _others() -> tuple[str, ...]:
-    import dietcode
-
     paths = sysconfig.get_paths()
     sites = {paths["purelib"], paths["platlib"]}
     packages = ("torch", "numpy", "greenlet", "_pytest", "pluggy", "xdist", "execnet", "tvm", "tvm_ffi")
     found = [str(Path(site) / one) + "/" for site in sites for one in packages]
-    found.append(str(Path(dietcode.__file__).parent) + "/")
+    found.append(str(Path(__file__).parents[2]) + "/")
     standard = paths["stdlib"]
     found += [f"{one}" for one in (str(Path(standard)) + "/",) if not any(s.startswith(one) for s in sites)]
     if len(found) == len(packages) * len(sites) + 1:  # site-packages lies in the standard library's folder

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.program_model import BlockModel, Type, rows_of_tables
 from dietcode.graph.recorded_model import RecordedModel
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
@@ -62,6 +64,19 @@ def plan_recorded(
     largest = {"B": max((one.max_batch for one in blocks), default=1), "T": model.max_rows}
     parts = planned_parts(specs, calls, largest, fields)
     return ModelPlan(description, parts, _facts(model, description, blocks, lowered))
+
+
+def check_block(graph: Graph, operands: Sequence[Type], results: Sequence[Type]) -> None:
+    """Refuse a block that has no kernels.
+
+    Raises
+    ------
+    ModelError
+        Says what has none.
+    """
+    made = (True,) * len(operands)
+    block = BlockModel(graph, tuple(operands), tuple(results), made, 0, {1: 1}, {1: 1})
+    plan_recorded(RecordedModel("block", (block,), (), (), 1, rows_of_tables([block])), {})
 
 
 def _description(

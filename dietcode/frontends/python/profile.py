@@ -37,7 +37,7 @@ class TorchMachine:
 
     def __init__(self, blocks: Sequence[Block], phases: Sequence[int], constants: Sequence[Any]) -> None:
         self._blocks = blocks
-        kept = [np.ascontiguousarray(one, np.float32) for one in constants]
+        kept = [np.array(one, np.float32, order="C") for one in constants]  # 0-d ones stay 0-d
         self.types: list[Type] = [("float32", one.shape) for one in kept]
         for block in blocks:
             self.types += [*block.operands, *block.results]

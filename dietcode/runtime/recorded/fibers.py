@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from dietcode.runtime.recorded.counts import Counts
 
 Handle = recorder.Handle
 Run = recorder.Run
-current = recorder.current
+call_at_bottom, current = recorder.call_at_bottom, recorder.current
 _MISSING = object()
 T = TypeVar("T")
 S = TypeVar("S")
@@ -312,7 +313,7 @@ class _Drivers:
     def _start(self) -> None:
         work = getcurrent().parent.switch()
         while True:
-            work = greenlet(self._drive).switch(*work)
+            work = greenlet(partial(call_at_bottom, self._drive)).switch(*work)
 
     def _drive(self, scheduler: Scheduler, job: Job) -> None:
         own = getcurrent()

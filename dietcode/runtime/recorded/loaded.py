@@ -23,7 +23,7 @@ from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.recorded.calling import record_instances
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
-from dietcode.runtime.recorded.variants import RecordedRegion, Type, machine_of_types
+from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, machine_of_types
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
 
@@ -289,19 +289,27 @@ class RecordedProgram(Reopened):
 
     # ---- Weights ----
 
-    def _accepts(self, weights: dict[str, Any]) -> bool:
-        """Whether blocks have some tensors as their weights; others are taken before the next call."""
-        found = True
-        for name, tensor in weights.items():
-            known = self._owners.get(name)
-            if known is not None:
-                found &= known[0] is tensor
-            elif np.array_equal(self._weights[name], tensor.detach().numpy()):
-                self._owners[name] = tensor, tensor._version, tensor.data_ptr()
-            else:
-                self._others[name] = tensor
-                found = False
-        return found
+    def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
+        """Return the variant whose blocks have some tensors as their weights; others are taken before the next call."""
+        for variant, weights in variants:
+            if all(name in self._owners and self._owners[name][0] is one for name, one in weights.items()):
+                return variant
+        for variant, weights in variants:
+            if all(self._is_equal(name, one) for name, one in weights.items()):
+                for name, one in weights.items():
+                    self._owners.setdefault(name, (one, one._version, one.data_ptr()))
+                return variant
+        for _, weights in variants:
+            if not any(name in self._owners for name in weights):
+                self._others.update(weights)
+                break
+        return None
+
+    def _is_equal(self, name: str, tensor: Any) -> bool:
+        known = self._owners.get(name)
+        if known is not None:
+            return known[0] is tensor
+        return bool(np.array_equal(self._weights[name], tensor.detach().numpy()))
 
     def _take_weights(self) -> None:
         """Take weights that are others than when they were compiled, or were changed since the last call."""

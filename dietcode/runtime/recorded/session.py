@@ -12,7 +12,7 @@ from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import Names, UndescribedError
 from dietcode.runtime.recorded.regions import Parts, region_function, rewritten
 from dietcode.runtime.recorded.units import Replacement, Unit
-from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, bound_weights, words_of
+from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, Variant, bound_weights, words_of
 
 Machine, Site = recorder.Machine, recorder.Site
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
@@ -37,7 +37,8 @@ class Session:
     classes : callable
         ``(unit, name) -> class`` of named tuples.
     accepts : callable
-        ``(tensors by the names of weights) -> bool``: whether blocks were made for these weights.
+        ``([(variant, tensors by the names of its weights)]) -> variant``: the one whose blocks were made for
+        these weights, or None.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Session:
         machine: Machine,
         types: Sequence[Type],
         classes: Callable[[Unit, str], Any],
-        accepts: Callable[[dict[str, Any]], bool],
+        accepts: Callable[[Sequence[tuple[Variant, dict[str, Any]]]], Variant | None],
     ) -> None:
         self.machine, self.types = machine, list(types)
         self._regions = {
@@ -86,10 +87,7 @@ class Session:
             known.add(bound)
             if len(known) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            variant = next(
-                (one for one in variants if self._accepts(bound_weights(one, described.roots, function))),
-                None,
-            )
+            variant = self._accepts([(one, bound_weights(one, described.roots, function)) for one in variants])
             if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
             words, objects = words_of(

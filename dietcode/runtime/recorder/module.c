@@ -9,9 +9,29 @@ static PyObject *get_current(PyObject *module, PyObject *none) {
   return Py_NewRef(run ? run : Py_None);
 }
 
+/* What unwinds the stack ends here: a greenlet does not keep the frames of who started it, and each error of
+   PyTorch's C++ takes a backtrace. */
+static __attribute__((noinline)) PyObject *call_at_bottom(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *rest = PyTuple_GetSlice(args, 1, PY_SSIZE_T_MAX), *result = NULL;
+  if (rest && PyTuple_Size(args) > 0) {
+#if defined(__linux__) && defined(__x86_64__)
+    __asm__ volatile(".cfi_undefined rip" ::: "memory");
+#elif defined(__linux__) && defined(__aarch64__)
+    __asm__ volatile(".cfi_undefined x30" ::: "memory");
+#endif
+    result = PyObject_Call(PyTuple_GetItem(args, 0), rest, NULL);
+  } else if (rest) {
+    PyErr_SetString(PyExc_TypeError, "call_at_bottom: given nothing; allowed: a function and its arguments");
+  }
+  Py_XDECREF(rest);
+  return result;
+}
+
 static PyMethodDef methods[] = {{"value", value_of, METH_O, "value(handle): the number that a computed handle is"},
                                 {"pretend", pretend, METH_VARARGS, "pretend(cls, num_bytes, make): pass as tensors"},
                                 {"current", get_current, METH_NOARGS, "current(): this thread's current run, or None"},
+                                {"call_at_bottom", call_at_bottom, METH_VARARGS, "call_at_bottom(function, *args): at the bottom of a greenlet"},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dietcode.runtime.recorder", NULL, -1, methods, NULL, NULL, NULL, NULL};
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import gc
 import sys
 import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import greenlet
@@ -367,3 +369,42 @@ def test_a_run_without_a_scheduler_computes_at_once() -> None:
     with begun(MACHINE) as run:
         assert float(score(embed(3))) == SUMS[3] and run.num_pending == 0
     assert isinstance(run, Run)
+
+
+class _Place(ctypes.Structure):
+    """Of `dladdr`."""
+
+    _fields_ = (
+        *(("file", ctypes.c_char_p), ("base", ctypes.c_void_p)),
+        *(("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)),
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, whose backtraces these are")
+def test_a_backtrace_ends_at_the_bottom_of_a_fiber() -> None:
+    """Each error of PyTorch's C++ takes one; beyond, the stack is not the fiber's, and may be anything."""
+    system = ctypes.CDLL(None)
+
+    def instance(n: int) -> str:
+        total(n)
+        if not n:
+            return ""
+        frames = (ctypes.c_void_p * 512)()
+        count = system.backtrace(frames, 512)
+        place = _Place()
+        assert system.dladdr(ctypes.c_void_p(frames[count - 1]), ctypes.byref(place))
+        return Path(place.file.decode()).name
+
+    found, _ = run_all(instance, range(4))
+    assert found == ["", *["recorder.abi3.so"] * 3]
+
+
+def test_errors_of_pytorch_in_fibers() -> None:
+    def instance(n: int) -> float:
+        found = total(n)
+        if n % 2:
+            torch.stack([])
+        return found
+
+    found, _ = run_all(instance, range(8))
+    assert [type(one) for one in found] == [float, RuntimeError] * 4
