@@ -88,6 +88,4 @@ def concurrent(*results: Any) -> tuple[Any, ...]:
 def map(function: Callable[[_Item], Any], items: Iterable[_Item]) -> list[Any]:
     """Return what a function returns for each item; compiled, the calls run side by side."""
     fibers = sys.modules.get("dietcode.runtime.recorded.fibers")
-    return (
-        [function(one) for one in items] if fibers is None else list(fibers.concurrent_map(function, items))
-    )
+    return [function(one) for one in items] if fibers is None else fibers.concurrent_map(function, items)

@@ -1,8 +1,8 @@
 """What ``recorder/*.c`` makes: block calls that Python's own code notes, and handles of their results."""
 
 from array import array
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 class LimitError(MemoryError):
     """A run needs more than ``("bytes", max_bytes)``, or more rows than allowed of ``("rows", type)``."""
@@ -87,6 +87,64 @@ class Run:
     def live(self) -> list[Handle]:
         """Return all handles that somebody has."""
 
+class Group:
+    """Calls that do not depend on each other; iterated, it gives its owner those that nobody has begun."""
+
+    def __iter__(self) -> Group: ...
+    def __next__(self) -> Any: ...
+    def fail(self, error: BaseException, /) -> object:
+        """Keep the error of the owner's last call, or raise it where it ends the run; return None."""
+
+    def put(self, number: int, result: object, error: BaseException | None = None, /) -> None:
+        """Set the result of a call that `Fibers.take` gave."""
+
+    def finish(self, results: list[Any], /) -> Any:
+        """Return all results in order, given the owner's own, when others are done; raise the first error."""
+
+class Fibers:
+    """What waits in a run, and what may run meanwhile.
+
+    Attributes
+    ----------
+    failure : BaseException or None
+        Ends all of them.
+    kept : dict or None
+        What each has for itself. Then, or in other modes of PyTorch, the subclass's `leave_apart` switches.
+    is_in_order : bool
+        Whether waiting computes at once.
+    is_plain : bool
+        Whether no groups are made.
+    """
+
+    failure: BaseException | None
+    kept: dict[Any, Any] | None
+    is_in_order: bool
+    is_plain: bool
+
+    def __new__(cls, run: Run, *args: Any, **named: Any) -> Self: ...
+    @property
+    def run(self) -> Run: ...
+    def begin(
+        self, function: Callable[..., Any], instances: tuple[Any, ...], idle: list[Any], starter: object, /
+    ) -> Group:
+        """Return the group of the instances, whose errors are among its results.
+
+        Parameters
+        ----------
+        function : callable
+        instances : tuple of tuple
+        idle : list of greenlet
+            Each may be switched to with this object, when there is a call to take.
+        starter : greenlet
+            Likewise, where no other is idle.
+        """
+
+    def take(self) -> tuple[Group, int, Callable[..., Any], tuple[Any, ...]] | None:
+        """Return the next call that nobody has begun: its group, number, function and arguments."""
+
+    def next(self) -> Any:
+        """Return the greenlet that goes on where all calls have begun, or None."""
+
 class Handle:
     """A result of a block call: noted, computed, or made into a tensor."""
 
@@ -107,6 +165,15 @@ class Handle:
     def type_shape(self) -> Any: ...
     @property
     def computed(self) -> bool: ...
+    def item(self) -> bool | int | float:
+        """Wait for its number; `__bool__`, `__float__`, `__int__` and `__index__` do as well."""
+
+    def tolist(self) -> Any:
+        """Wait for its numbers: nested lists."""
+
+    def __float__(self) -> float: ...
+    def __index__(self) -> int: ...
+    def __int__(self) -> int: ...
     @property
     def row_address(self) -> int:
         """Where its row begins, until the next flush."""
@@ -156,3 +223,15 @@ def current() -> Run | None:
 
 def call_at_bottom(function: Callable[..., Any], /, *args: Any) -> Any:
     """Return what a function returns, as the first of a greenlet: backtraces of the stack of C end there."""
+
+def wait(handle: Handle, /) -> None:
+    """Return when a handle is computed; other instances run until then."""
+
+def watch(functions: tuple[Callable[[], object], ...], /) -> None:
+    """Set the functions that say how a thread stands: four modes of PyTorch, and asyncio's running loop."""
+
+def begin_calls(calls: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...], /) -> Group | None:
+    """Return a group of calls in the current run; None where they are to be made one after the other."""
+
+def begin_map(function: Callable[[Any], Any], items: Iterable[Any], /) -> Group | None:
+    """Return a group of calls of a function for each item, as `begin_calls` does."""

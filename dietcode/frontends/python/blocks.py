@@ -165,7 +165,9 @@ class Blocks:
             with torch.no_grad():
                 made = module()
             names = [
-                self.weights.name_of(np.array(one.detach().numpy(), np.float32), f"{found.unit.qualname}.constant")
+                self.weights.name_of(
+                    np.array(one.detach().numpy(), np.float32), f"{found.unit.qualname}.constant"
+                )
                 for one in made
             ]
             return Variant(specs, result, None, names, {})
@@ -205,6 +207,8 @@ class Blocks:
             program = export(module, tuple(examples))
         with torch.no_grad():
             graph, arrays = import_exported(program, "block", {})
+        if not all(extent.is_constant for type_ in graph.types.values() for extent in type_.shape):
+            raise ModelError("a shape that depends on values")
         ways = {_memory(one): (root, path) for root, path, one in self._roots(found, example)}
         names = {one: f"v/{one}" for one in graph.types}
         names |= dict(zip(graph.inputs, (f"a{at}" for at in range(len(examples))), strict=True))
@@ -403,7 +407,9 @@ class _Region:
                     own[k] = _as_leaf(value, leaves[k])
                 args = rebuilt(described.specs, iter(own), iter(described.roots))
                 found = function(*args)
-                passed = [one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+                passed = [
+                    one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)
+                ]
                 made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
                 return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 

@@ -84,9 +84,7 @@ class Discovery:
         Whether tensors are changed in place somewhere: then nothing that shares memory is a region's result.
     """
 
-    def __init__(
-        self, observation: Observation, units: dict[Unit, Parts], may_change: bool
-    ) -> None:
+    def __init__(self, observation: Observation, units: dict[Unit, Parts], may_change: bool) -> None:
         self._may_change = may_change
         self._within = 0
         self._names = Names()
@@ -124,12 +122,16 @@ class Discovery:
         return call
 
     def _call(self, found: Found, args: tuple[Any, ...]) -> Any:
+        import torch
+
         self._within += 1
         try:
             result = found.function(*args)
         finally:
             self._within -= 1
         try:
+            if torch.is_grad_enabled():
+                raise RefusedRegionError("a region where gradients are enabled")
             described = describe(args, lambda leaf: False, self._names)
             key = json.dumps([described.specs, [_weights_key(one) for one in described.roots]])
             example = found.examples.get(key)

@@ -15,6 +15,7 @@ from dietcode.runtime.recorded.units import Unit
 _DTYPES = ("float32", "bool", "int64", "int32")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MOST_LEAVES, _MOST_TEXTS = 30, 4
+_READ_ALL = frozenset({"locals", "vars", "dir", "eval", "exec"})  # these read variables by other names
 
 
 def has_tensor(kind: Any) -> bool:
@@ -314,7 +315,7 @@ class Forming:
             self._expressions(leaf)
 
     def _statement(self, node: ast.stmt, function: ast.AST, in_try: bool, without: set[ast.AST]) -> None:
-        if isinstance(node, _FUNCTIONS):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):  # what a class assigns are its attributes
             return
         for _, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
@@ -416,6 +417,10 @@ class _Run:
             for one in ast.walk(self._function)
             if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store) and one not in self._internal
         }
+        if read & _READ_ALL:
+            return list(self._assigned)
+        augmented = [one.target for one in ast.walk(self._function) if isinstance(one, ast.AugAssign)]
+        read |= {one.id for one in augmented if isinstance(one, ast.Name) and one not in self._internal}
         shared = {
             name
             for one in ast.walk(self._function)

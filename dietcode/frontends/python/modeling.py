@@ -140,13 +140,15 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     may_change = _may_change(observation)
     own_attributes = observation.facts.shared.own
     broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
-    left_out: list[LeftOut] = []
     blocks = Blocks()
+    left_out: list[LeftOut] = []
     for _ in range(_MOST_ROUNDS):
         units: dict[Unit, Parts] = {}
         for unit in observation.units:
             forming = Forming(observation, purity, unit, broken[unit]).run()
-            parts = Parts(forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances)
+            parts = Parts(
+                forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances
+            )
             if parts:
                 units[unit] = parts
         discovery = Discovery(observation, units, may_change)
@@ -410,9 +412,7 @@ def _watched(
     return watched
 
 
-def _unit_json(
-    unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]
-) -> dict[str, Any]:
+def _unit_json(unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]) -> dict[str, Any]:
     known = {one.region: one for one in regions if one.unit is unit}
     return {
         "file": unit.file.rpartition("/")[2],

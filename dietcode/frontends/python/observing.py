@@ -161,11 +161,7 @@ class SharedState:
     @property
     def own(self) -> set[str]:
         """Attributes that each instance sets before it reads them: it may have its own."""
-        return {
-            name
-            for name, one in self._of_all()
-            if all(kind == "store" for kind in one.first.values())
-        }
+        return {name for name, one in self._of_all() if all(kind == "store" for kind in one.first.values())}
 
     @property
     def passed_on(self) -> set[str]:
@@ -199,7 +195,8 @@ class _Observing(ast.NodeTransformer):
         if isinstance(node, ast.JoinedStr | ast.Constant | ast.pattern):
             return node
         is_changing = is_in_place(node)
-        adds = isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute)
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        adds = isinstance(target, ast.Attribute) and target.attr in self._assigned
         found: Any = self.generic_visit(node)
         if is_changing:
             self._see_changed(found)

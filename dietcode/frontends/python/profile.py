@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class TorchMachine:
 
     def __init__(self, blocks: Sequence[Block], phases: Sequence[int], constants: Sequence[Any]) -> None:
         self._blocks = blocks
+        self._one_by_one: set[int] = set()
         kept = [np.array(one, np.float32, order="C") for one in constants]  # 0-d ones stay 0-d
         self.types: list[Type] = [("float32", one.shape) for one in kept]
         for block in blocks:
@@ -79,11 +81,23 @@ class TorchMachine:
             _array(address, np.float32, (count, *shape))
             for (_, shape), address in zip(own.results, results, strict=True)
         ]
-        with torch.no_grad(), numbers_as_tensors():
-            for row in range(count):
-                made = own.module(*(one[row] for one in given))
-                for target, one in zip(targets, made, strict=True):
-                    target[row] = one.numpy()
+        with torch.no_grad(), numbers_as_tensors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of operators that vmap takes row by row
+            for target, made in zip(targets, self._computed(block, given, count), strict=True):
+                target[...] = made.numpy().reshape(target.shape)
+
+    def _computed(self, block: int, given: Sequence[Any], count: int) -> Sequence[Any]:
+        """Return a block's results for rows, all at once where PyTorch can."""
+        import torch
+
+        module = self._blocks[block].module
+        if count > 1 and block not in self._one_by_one:
+            try:
+                return list(torch.func.vmap(module)(*given))
+            except (RuntimeError, NotImplementedError, ValueError):  # an operator that has no rule for it
+                self._one_by_one.add(block)
+        rows = [module(*(one[row] for one in given)) for row in range(count)]
+        return [torch.stack(one) for one in zip(*rows, strict=True)]
 
 
 def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> Any:

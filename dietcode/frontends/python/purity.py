@@ -122,6 +122,8 @@ class Purity:
         self._fixed: dict[int, bool] = {}
         self._kept: list[Any] = []  # so that none of these objects' numbers is another's
         self.assigned = assigned_attributes(observation.units)
+        statements = (one for unit in observation.units for one in unit.nodes if isinstance(one, ast.Global))
+        self._assigned_globals = {name for one in statements for name in one.names}
         self.refused: set[Any] = set()  # functions that cannot be exported
 
     def is_pure(self, value: Any) -> bool:
@@ -196,6 +198,9 @@ class Purity:
             if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
         }
         local = parameters | stored
+        around = _names_around(unit, node) - local
+        if around and not all(isinstance(one, ast.Constant) for one in _defaults(node)):
+            return False  # each function that is made has defaults of its own
         made = _made_lists(node)
         body = node.body if isinstance(node.body, list) else [node.body]
         for one in (inner for statement in body for inner in ast.walk(statement)):
@@ -215,6 +220,8 @@ class Purity:
                 return False
             if isinstance(one, ast.Name) and one.id not in local and known is not None:
                 if not _is_constant(known) or any(kind[0] == "other" for kind in known.kinds):
+                    return False
+                if one.id in around | self._assigned_globals and not _is_one_object(known):
                     return False
             if isinstance(one, ast.For | ast.comprehension) and self._is_of_lists(unit, one.iter, made):
                 return False
@@ -293,6 +300,22 @@ def _is_constant(known: Any) -> bool:
 def _is_no_grad(node: ast.With) -> bool:
     texts = {ast.unparse(one.context_expr) for one in node.items}
     return texts <= {"torch.no_grad()", "torch.inference_mode()"}
+
+
+def _is_one_object(known: Any) -> bool:
+    """Whether an expression gave one module or function alone."""
+    return len(known.objects) == 1 and all(kind == ("object",) for kind in known.kinds)
+
+
+def _names_around(unit: Unit, node: ast.AST) -> set[str]:
+    """Return the names that functions around a function assign, and it may read."""
+    within = set(ast.walk(node))
+    names = {one.id for one in unit.nodes if isinstance(one, ast.Name) and one not in within and not isinstance(one.ctx, ast.Load)}  # fmt: skip
+    return names | {one.arg for one in unit.nodes if isinstance(one, ast.arg) and one not in within}
+
+
+def _defaults(node: Any) -> list[ast.expr]:
+    return [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
 
 
 def _made_lists(node: ast.AST) -> set[str]:

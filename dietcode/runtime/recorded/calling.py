@@ -30,7 +30,9 @@ class Arguments:
     def __init__(self, program: Any) -> None:
         kinds = inspect.Parameter
         parameters = list(inspect.signature(program.function).parameters.values())[len(program.bound) :]
-        plain = [one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        plain = [
+            one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        ]
         self._bound, self._name = tuple(program.bound), program.__name__
         self._least = sum(one.default is kinds.empty for one in plain)
         self._most = 1 << 16 if any(one.kind is kinds.VAR_POSITIONAL for one in parameters) else len(plain)

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from dietcode.runtime import recorder
-from dietcode.runtime.recorded.fibers import wait
 
 Handle = recorder.Handle
-current, value = recorder.current, recorder.value
+current, wait = recorder.current, recorder.wait
 
 DTYPES = torch.float32, torch.bool, torch.int64, torch.int32  # by the code of a handle
 
@@ -29,6 +28,8 @@ is_contiguous is_leaf requires_grad grad grad_fn storage_offset __len__"""
 _BY_CLASS = """__class__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __getattr__
 __setattr__ __delattr__ __dict__ __dir__ __doc__ __module__ __weakref__ __annotations__ __hash__ __sizeof__
 __torch_function__ __torch_dispatch__ __dlpack_c_exchange_api__ __getitem__"""
+_INT64 = 2  # as the code of a handle
+_IN_C = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist"))
 _METADATA = frozenset(_BY_TYPE.split())  # needs no value
 _OWN = frozenset(_BY_CLASS.split())  # belongs to every class
 
@@ -115,40 +116,6 @@ def _torch_function(
     return _eager(function, args, kwargs or {})
 
 
-def _number(convert: Callable[[Any], Any]) -> Callable[[Handle], Any]:
-    def call(self: Handle) -> Any:
-        if not self.computed:
-            wait(self)
-        try:
-            return convert(value(self))
-        except (ValueError, RuntimeError):  # of several elements, or NaN: PyTorch says what is wrong
-            return convert(tensor_of(self))
-
-    return call
-
-
-def _item(self: Handle) -> Any:
-    if not self.computed:
-        wait(self)
-    try:
-        return value(self)
-    except (ValueError, RuntimeError):
-        return tensor_of(self).item()
-
-
-def _index(self: Handle) -> int:
-    is_number = self.tensor is None and self.dtype_code != 0 and not self.type_shape
-    return operator.index(int(_item(self)) if is_number else tensor_of(self))
-
-
-def _tolist(self: Handle) -> Any:
-    if self.tensor is not None:
-        return self.tensor.tolist()
-    if not self.computed:
-        wait(self)
-    return _copied(self).tolist() if self.type_shape else value(self)
-
-
 def _detach(self: Handle) -> Any:
     return self if self.tensor is None else self.tensor.detach()
 
@@ -168,6 +135,20 @@ def _set(self: Handle, name: str, given: Any) -> None:
 def _method(name: str) -> Callable[..., Any]:
     def call(self: Handle, *args: Any, **named: Any) -> Any:
         return _eager(getattr(torch.Tensor, name), (self, *args), named)
+
+    call.__name__ = name
+    return call
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    """Return a comparison, which of one whole number with another is Python's: it needs no kernel."""
+    in_general, of_numbers = _method(name), getattr(operator, name)
+
+    def call(self: Handle, other: Any) -> Any:
+        is_number = self.dtype_code == _INT64 and not self.type_shape and self.tensor is None
+        if is_number and type(other) is int:
+            return torch.tensor(of_numbers(int(self), other))
+        return in_general(self, other)
 
     call.__name__ = name
     return call
@@ -196,18 +177,12 @@ def install() -> None:
     found: dict[str, Any] = {
         "__torch_function__": classmethod(_torch_function),
         "__hash__": object.__hash__,
-        "__bool__": _number(bool),
-        "__float__": _number(float),
-        "__int__": _number(int),
-        "__index__": _index,
-        "item": _item,
         "item_at": _method("__getitem__"),
-        "tolist": _tolist,
         "detach": _detach,
         "__getattr__": _get_other,
         "__setattr__": _set,
     }
-    for name in set(dir(torch.Tensor)) - found.keys() - _OWN:
+    for name in set(dir(torch.Tensor)) - found.keys() - _OWN - _IN_C:
         own = getattr(torch.Tensor, name)
         if name in _METADATA:
             found[name] = _metadata(name)
@@ -215,6 +190,8 @@ def install() -> None:
             found[name] = _method(name)
         else:
             found[name] = _attribute(name) if hasattr(own, "__get__") else own
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+        found[name] = _comparison(name)
     for name, one in found.items():
         setattr(Handle, name, one)
     Handle.__name__ = Handle.__qualname__ = "Tensor"  # in messages

@@ -122,7 +122,8 @@ class RecordedProgram(Reopened):
         )
         self.max_bytes = memory_bytes() // 2
         self.regions, self.changed = list(regions), tuple(changed)
-        self._libraries, self._weights, self._limits = opened.libraries, dict(opened.weights), opened.id_limits
+        self._libraries, self._weights = opened.libraries, dict(opened.weights)
+        self._limits = opened.id_limits
         self._rewritten = rewritten
         self._counts = Counts()
         self._lock = threading.Lock()

@@ -118,7 +118,9 @@ def found_units(
             variants = [Variant.from_json(variant) for variant in one["variants"]]
             regions.append(RecordedRegion(unit, region, variants, str(one["reason"])))
             found.append(region)
-        numbers = ([int(number) for number in unit_data[word]] for word in ("concurrent", "stored", "instances"))
+        numbers = (
+            [int(number) for number in unit_data[word]] for word in ("concurrent", "stored", "instances")
+        )
         units[unit] = Parts(found, *numbers)
     return units, regions, flags, spaces, list(sources.changed)
 

@@ -196,9 +196,7 @@ def _stored(node: Any, note: int, copying: _Copying) -> Any:
     return ast.copy_location(ast.Attribute(ast.copy_location(call, node), node.attr, node.ctx), node)
 
 
-def _replace(
-    unit: Unit, region: Region, at: int, others: dict[ast.AST, Callable[[_Copying], Any]]
-) -> None:
+def _replace(unit: Unit, region: Region, at: int, others: dict[ast.AST, Callable[[_Copying], Any]]) -> None:
     first = unit.nodes[(region.statements or region.hoisted)[0]]
     last = unit.nodes[region.statements[-1]] if region.statements else None
 

@@ -87,7 +87,9 @@ class Session:
             known.add(bound)
             if len(known) > _MOST_BOUND:
                 raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            variant = self._accepts([(one, bound_weights(one, described.roots, function)) for one in variants])
+            variant = self._accepts(
+                [(one, bound_weights(one, described.roots, function)) for one in variants]
+            )
             if variant is None:
                 raise UndescribedError("other weights than those that it was compiled with")
             words, objects = words_of(
@@ -130,13 +132,6 @@ def note_stored(value: Any, name: str) -> Any:
     return value
 
 
-def lazily(*pairs: tuple[Callable[..., Any], tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return what functions return for their arguments, run side by side: `dietcode.concurrent`, rewritten."""
-    from dietcode.runtime.recorded.fibers import call_all
-
-    return tuple(call_all(pairs))
-
-
 def class_of(unit: Unit, name: str) -> Any:
     """Return a class of a named tuple by its name."""
     module, _, qualname = name.partition(".")
@@ -168,6 +163,7 @@ class Rewritten:
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
     ) -> None:
+        from dietcode.runtime.recorded.fibers import call_all
         from dietcode.runtime.recorded.handles import is_instance
 
         changed = []
@@ -180,7 +176,7 @@ class Rewritten:
                 for one, function in zip(regions, functions, strict=True)
             ]
             calls = [one.call for one in sites]
-            changed.append((unit, rewritten(unit, parts), [*calls, lazily, note_stored, is_instance]))
+            changed.append((unit, rewritten(unit, parts), [*calls, call_all, note_stored, is_instance]))
         self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:

@@ -47,7 +47,7 @@ static void free_handle(PyObject *object) {
   Py_DECREF(handle_type);
 }
 
-static Run *run_of(const Handle *self) {
+Run *run_of(const Handle *self) {
   if (!self->run) PyErr_SetString(PyExc_RuntimeError, "a handle of a call that is over, which was not made into a tensor");
   return self->run;
 }
@@ -107,6 +107,11 @@ static int set_tensor(PyObject *object, PyObject *value, void *none) {
   return 0;
 }
 
+static PyObject *number_of(float value, Dtype dtype) {
+  if (dtype == FLOAT32) return PyFloat_FromDouble(value);
+  return dtype == BOOL ? PyBool_FromLong(value != 0) : PyLong_FromDouble(value);
+}
+
 PyObject *value_of(PyObject *module, PyObject *object) {
   (void)module;
   const Handle *self = (Handle *)object;
@@ -117,20 +122,93 @@ PyObject *value_of(PyObject *module, PyObject *object) {
   if (self->run->w->machine->types[self->type].num_elements != 1)
     return PyErr_Format(PyExc_ValueError, "value: takes a handle of one element");
   float value = *(const float *)row;
-  if (self->dtype == FLOAT32) return PyFloat_FromDouble(value);
-  return self->dtype == BOOL ? PyBool_FromLong(value != 0) : PyLong_FromDouble(value);
+  return number_of(value, self->dtype);
+}
+
+/* Borrowed; made at once, so that no other instance runs. */
+static PyObject *tensor_of(PyObject *self) {
+  if (!((Handle *)self)->tensor) {
+    PyObject *answer = make_tensor ? PyObject_CallFunctionObjArgs(make_tensor, self, NULL) : Py_NewRef(Py_None);
+    Py_XDECREF(answer);
+    if (!answer) return NULL;
+    if (!((Handle *)self)->tensor) return PyErr_Format(PyExc_RuntimeError, "a handle whose tensor was not made");
+  }
+  return ((Handle *)self)->tensor;
 }
 
 static PyObject *get_class(PyObject *self, void *none) {
   (void)none;
   if (!tensor_type) return Py_NewRef((PyObject *)Py_TYPE(self));
-  if (!((Handle *)self)->tensor) {
-    PyObject *answer = PyObject_CallFunctionObjArgs(make_tensor, self, NULL);
-    Py_XDECREF(answer);
-    if (!answer) return NULL;
-    if (!((Handle *)self)->tensor) return PyErr_Format(PyExc_RuntimeError, "a handle whose tensor was not made");
+  return tensor_of(self) ? Py_NewRef((PyObject *)tensor_type) : NULL;
+}
+
+/* ---- Numbers ---- */
+
+/* Of a handle that is waited for. Where it is no such number, PyTorch says what is wrong. */
+static PyObject *converted(PyObject *self, PyObject *(*convert)(PyObject *)) {
+  PyObject *value = wait_for(self) == 0 ? value_of(NULL, self) : NULL, *found = value ? convert(value) : NULL;
+  Py_XDECREF(value);
+  if (found || !make_tensor) return found;
+  if (!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_RuntimeError)) return NULL;
+  PyErr_Clear();
+  PyObject *tensor = tensor_of(self);
+  return tensor ? convert(tensor) : NULL;
+}
+
+static PyObject *itself(PyObject *value) {
+  return Py_TYPE(value) == &PyFloat_Type || PyLong_Check(value) ? Py_NewRef(value) : PyObject_CallMethod(value, "item", NULL);
+}
+
+static PyObject *item(PyObject *self, PyObject *none) {
+  (void)none;
+  return converted(self, itself);
+}
+
+static PyObject *as_float(PyObject *self) { return converted(self, PyNumber_Float); }
+static PyObject *as_int(PyObject *self) { return converted(self, PyNumber_Long); }
+
+static PyObject *as_index(PyObject *object) {
+  const Handle *self = (const Handle *)object;
+  PyObject *shape = get_shape(object, NULL);
+  int is_number = shape && !self->tensor && self->dtype != FLOAT32 && PyTuple_Size(shape) == 0;
+  Py_XDECREF(shape);
+  if (is_number) return converted(object, PyNumber_Long);
+  PyErr_Clear();
+  PyObject *tensor = wait_for(object) == 0 ? tensor_of(object) : NULL;
+  return tensor ? PyNumber_Index(tensor) : NULL;
+}
+
+static PyObject *truth(PyObject *value) {
+  int is = PyObject_IsTrue(value);
+  return is < 0 ? NULL : PyBool_FromLong(is);
+}
+
+static int as_bool(PyObject *self) {
+  PyObject *found = converted(self, truth);
+  int is = found ? PyObject_IsTrue(found) : -1;
+  Py_XDECREF(found);
+  return is;
+}
+
+/* Nested lists of a row; `row` goes on behind what was read. */
+static PyObject *lists_of(const float **row, Dtype dtype, PyObject *shape, Py_ssize_t axis) {
+  if (axis == PyTuple_Size(shape)) return number_of(*(*row)++, dtype);
+  Py_ssize_t count = PyLong_AsSsize_t(PyTuple_GetItem(shape, axis));
+  PyObject *made = count < 0 ? NULL : PyList_New(count);
+  for (Py_ssize_t i = 0; made && i < count; i++) {
+    PyObject *one = lists_of(row, dtype, shape, axis + 1);
+    if (!one || PyList_SetItem(made, i, one) != 0) Py_CLEAR(made);
   }
-  return Py_NewRef((PyObject *)tensor_type);
+  return made;
+}
+
+static PyObject *tolist(PyObject *object, PyObject *none) {
+  (void)none;
+  const Handle *self = (const Handle *)object;
+  if (wait_for(object) != 0) return NULL;
+  if (self->tensor) return PyObject_CallMethod(self->tensor, "tolist", NULL);
+  const float *row = (const float *)row_of(self);
+  return row ? lists_of(&row, self->dtype, PyTuple_GetItem(self->run->machine->shapes, self->type), 0) : NULL;
 }
 
 PyObject *pretend(PyObject *module, PyObject *args) {
@@ -188,9 +266,14 @@ static PyGetSetDef handle_getters[] = {{"__class__", get_class, NULL, "for isins
                                        {"row_address", get_row_address, NULL, "until its run is flushed again", NULL},
                                        {"tensor", get_tensor, set_tensor, "that it was made into, or None", NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef handle_methods[] = {{"item", item, METH_NOARGS, "item(): its number"},
+                                       {"tolist", tolist, METH_NOARGS, "tolist(): nested lists of its numbers"},
+                                       {NULL, NULL, 0, NULL}};
 static PyType_Slot handle_slots[] = {
-    {Py_tp_dealloc, free_handle}, {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters},
-    {Py_mp_subscript, get_item},  {0, NULL}};
+    {Py_tp_dealloc, free_handle},      {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters},
+    {Py_tp_methods, handle_methods},   {Py_mp_subscript, get_item},     {Py_nb_bool, as_bool},
+    {Py_nb_float, as_float},           {Py_nb_int, as_int},             {Py_nb_index, as_index},
+    {0, NULL}};
 static PyType_Spec handle_spec = {"dietcode.runtime.recorder.Handle", sizeof(Handle), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 

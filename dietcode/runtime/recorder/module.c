@@ -32,11 +32,15 @@ static PyMethodDef methods[] = {{"value", value_of, METH_O, "value(handle): the 
                                 {"pretend", pretend, METH_VARARGS, "pretend(cls, num_bytes, make): pass as tensors"},
                                 {"current", get_current, METH_NOARGS, "current(): this thread's current run, or None"},
                                 {"call_at_bottom", call_at_bottom, METH_VARARGS, "call_at_bottom(function, *args): at the bottom of a greenlet"},
+                                {"wait", wait_in_python, METH_O, "wait(handle): let others run until it is computed"},
+                                {"watch", watch, METH_O, "watch(functions): that say how a thread stands"},
+                                {"begin_calls", begin_calls, METH_O, "begin_calls(pairs): a group, or None"},
+                                {"begin_map", begin_map, METH_VARARGS, "begin_map(function, items): a group, or None"},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dietcode.runtime.recorder", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 __attribute__((visibility("default"))) PyObject *PyInit_recorder(void) {
   PyObject *module = PyModule_Create(&definition);
-  if (module && (start_tensors() || start_runs(module) || start_handles(module) || start_sites(module))) Py_CLEAR(module);
+  if (module && (start_tensors() || start_runs(module) || start_handles(module) || start_sites(module) || start_fibers(module))) Py_CLEAR(module);
   return module;
 }

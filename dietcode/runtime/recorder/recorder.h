@@ -58,6 +58,8 @@ Run *current_run(void);        /* of this thread, borrowed; NULL for none */
 int compute_pending(Run *run); /* -1 with an error, here and below */
 int fail_run(Run *run);        /* says what ended the workplace's call */
 int is_alive(const Run *run);  /* -1 with the error that ended it */
+int keep_failure(PyObject **place); /* of Python's error, which stays: -1 */
+PyObject *flush_run(PyObject *run, PyObject *none);
 Handle **reserve_handles(Run *run);
 void *array_of(PyObject *integers, Py_ssize_t *length); /* int64, copied; NULL with an error */
 
@@ -65,9 +67,18 @@ void *array_of(PyObject *integers, Py_ssize_t *length); /* int64, copied; NULL w
 extern PyTypeObject *handle_type;
 int start_handles(PyObject *module);
 PyObject *handle_of(Run *run, int32_t number, int32_t type, Dtype dtype); /* the one of a number */
+Run *run_of(const Handle *self); /* NULL with an error when it is over */
 PyObject *value_of(PyObject *module, PyObject *handle);
 PyObject *gather(PyObject *run, PyObject *args);
 PyObject *pretend(PyObject *module, PyObject *args);
+
+/* greenlets.c */
+int start_fibers(PyObject *module);
+int wait_for(PyObject *handle); /* until it is computed */
+PyObject *wait_in_python(PyObject *module, PyObject *handle);
+PyObject *watch(PyObject *module, PyObject *functions);
+PyObject *begin_calls(PyObject *module, PyObject *calls);
+PyObject *begin_map(PyObject *module, PyObject *args);
 
 /* given.c: tensors of PyTorch */
 typedef struct Given Given;

@@ -121,18 +121,18 @@ int is_alive(const Run *run) {
   return -1;
 }
 
-static int keep_failure(Run *run) {
+int keep_failure(PyObject **place) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  replace(&run->failure, Py_XNewRef(value));
+  replace(place, Py_XNewRef(value));
   PyErr_Restore(type, value, traceback);
   return -1;
 }
 
 int fail_run(Run *run) {
   Workplace *w = run->w;
-  if (PyErr_Occurred()) return keep_failure(run);
+  if (PyErr_Occurred()) return keep_failure(&run->failure);
   if (w->ending == RAISED) {
     raise_ffi_error();
   } else {
@@ -141,7 +141,7 @@ int fail_run(Run *run) {
     if (args) PyErr_SetObject(limit_error, args);
     Py_XDECREF(args);
   }
-  return keep_failure(run);
+  return keep_failure(&run->failure);
 }
 
 /* ---- A run's nodes ---- */
@@ -292,7 +292,7 @@ static PyObject *end(PyObject *object, PyObject *none) {
   return Py_NewRef(Py_None);
 }
 
-static PyObject *flush_run(PyObject *object, PyObject *none) {
+PyObject *flush_run(PyObject *object, PyObject *none) {
   (void)none;
   Run *self = (Run *)object;
   if (compute_pending(self) != 0) return NULL;

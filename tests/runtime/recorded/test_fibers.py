@@ -18,7 +18,7 @@ import pytest
 import torch
 from hand_machine import CELL_CALL, EMBED_CALL, SCALE_CALL, SCORE_CALL, Computed, E, begun, machine, missed
 
-from dietcode.runtime.recorded.fibers import Scheduler, concurrent, concurrent_map
+from dietcode.runtime.recorded.fibers import Scheduler, call_all, concurrent, concurrent_map
 from dietcode.runtime.recorded.handles import install
 from dietcode.runtime.recorder import Run, Site, current
 
@@ -110,6 +110,56 @@ def test_map_within_concurrent_and_children_that_wait_not() -> None:
     assert found == [[SUMS[:3], 3], [[], 0], [SUMS[:5], 5]]
     assert [count for _, _, count in runs] == [8, 8]
     assert concurrent([lambda: 1, lambda: 2]) == concurrent_map(abs, [-1, -2]) == [1, 2]  # outside of a run
+
+
+def test_children_begin_in_order_and_each_once() -> None:
+    """The first waits: others begin in drivers; those who wait not are done by their caller."""
+    seen: list[tuple[int, int]] = []
+
+    def child(n: int, k: int, waits: bool) -> Any:
+        seen.append((n, k))
+        return total(k, 1) if waits else k
+
+    def instance(n: int) -> Any:
+        return call_all(*[(child, (n, k, k % 3 == n)) for k in range(6)])
+
+    right = [tuple(SUMS[k] if k % 3 == n else k for k in range(6)) for n in range(4)]
+    assert run_all(instance, range(4))[0] == right
+    assert sorted(seen) == [(n, k) for n in range(4) for k in range(6)]
+    assert [[k for one, k in seen if one == n] for n in range(4)] == [list(range(6))] * 4
+
+
+def test_an_interrupt_abandons_the_calls_that_nobody_has_begun() -> None:
+    seen: list[int] = []
+
+    def child(k: int) -> float:
+        seen.append(k)
+        if k == 1:
+            raise KeyboardInterrupt
+        return total(k)
+
+    def instance(n: int) -> float:
+        try:
+            return sum(concurrent_map(child, [0, 1, 2]) if n else [])
+        except KeyboardInterrupt:
+            return total(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(instance, [1])
+    assert seen == [0, 1]
+    seen.clear()
+    with begun(MACHINE) as run:
+        assert Scheduler(run, lambda _: _caught(child), [(0,)]).results() == ["caught"]
+    assert seen == [1]
+
+
+def _caught(child: Callable[[int], Any]) -> str:
+    """Before anybody waits, it is an exception as in eager code: who calls may catch it."""
+    try:
+        concurrent_map(child, [1, 2])
+    except KeyboardInterrupt:
+        return "caught"
+    return "none"
 
 
 def test_many_instances_and_children() -> None:
