@@ -63,7 +63,6 @@ def record_instances(
     counts: Any = None,
     in_order: bool = False,
     waits: bool = True,
-    scheduler: Callable[..., Any] | None = None,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -82,8 +81,6 @@ def record_instances(
         Whether instances run one after the other.
     waits : bool
         Whether they are thought to wait for values.
-    scheduler : callable, optional
-        Makes what runs them, in place of `Scheduler`.
     """
     import torch
 
@@ -97,11 +94,10 @@ def record_instances(
     with torch.no_grad(), session:
         run.begin()
         try:
-            make = scheduler or Scheduler
-            made = make(run, program.function, arguments, counts, in_order, waits)
-            results = made.results()
+            scheduler = Scheduler(run, program.function, arguments, counts, in_order, waits)
+            results = scheduler.results()
             run.flush()
-            settle(run, results, made.kept)
+            settle(run, results, scheduler.kept)
         finally:
             run.end()
     return results

@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dietcode.runtime import recorder
 from dietcode.errors import ShapeError
+from dietcode.runtime import recorder
 from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.library import Library
 from dietcode.runtime.models.loading import kernels_of
@@ -26,9 +25,6 @@ from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, machine_of_types
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
-
-if TYPE_CHECKING:
-    from dietcode.runtime.recorded.timing import Clock
 
 LimitError = recorder.LimitError
 Run = recorder.Run
@@ -196,10 +192,8 @@ class RecordedProgram(Reopened):
 
     def profile(self, instances: Iterable[Any]) -> CallProfile:
         """Return where the time of a call goes."""
-        from dietcode.runtime.recorded.timing import Clock
-
-        given, clock, begin = list(instances), Clock(), perf_counter_ns()
-        _, run = self._run(given, clock)
+        given, begin = list(instances), perf_counter_ns()
+        _, run = self._run(given, is_traced=True)
         total = perf_counter_ns() - begin
         runs = [
             BlockRun(
@@ -212,15 +206,16 @@ class RecordedProgram(Reopened):
             for depth, block, rows, nsecs in run.traced
         ]
         kernels, flushed = sum(one.secs for one in runs), run.flush_nsecs
+        python, of_instances, until_then, num_waits = run.times
         self._give_back(run)
         secs = {
-            "python": clock.python / 1e9,
-            "waits": max(0, clock.instances - clock.python - clock.flushed) / 1e9,
+            "python": python / 1e9,
+            "waits": max(0, of_instances - python - until_then) / 1e9,
             "scheduling": flushed / 1e9 - kernels,
             "kernels": kernels,
-            "results": (total - clock.instances - (flushed - clock.flushed)) / 1e9,
+            "results": (total - of_instances - (flushed - until_then)) / 1e9,
         }
-        return CallProfile(runs, clock.num_waits, secs)
+        return CallProfile(runs, num_waits, secs)
 
     def explain(self) -> list[dict[str, Any]]:
         """Return what ran eagerly in the calls so far, the most frequent first.
@@ -244,18 +239,14 @@ class RecordedProgram(Reopened):
         found += [{"where": one, "reason": _CHANGED, "count": 0} for one in self.changed]
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
 
-    def _run(self, instances: list[Any], clock: Clock | None = None) -> tuple[list[Any], Run]:
+    def _run(self, instances: list[Any], is_traced: bool = False) -> tuple[list[Any], Run]:
         self._take_weights()
         self._rewritten.install()
         try:
             run = self._free.pop()
         except IndexError:  # another thread has the others
             run = Run(self._machine, self.max_bytes)
-        run.is_traced, scheduler = clock is not None, None
-        if clock is not None:
-            from dietcode.runtime.recorded.timing import TimedScheduler
-
-            scheduler = partial(TimedScheduler, clock)
+        run.is_traced = is_traced
         try:
             results = record_instances(
                 self.program,
@@ -265,11 +256,10 @@ class RecordedProgram(Reopened):
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
                 waits=self.plan.waits,
-                scheduler=scheduler,
             )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
-        if clock is None:
+        if not is_traced:
             self._give_back(run)
         return results, run
 

@@ -268,7 +268,8 @@ static PyObject *begin(PyObject *object, PyObject *none) {
   Workplace *w = self->w;
   reset_tables(w);
   w->is_traced = self->is_traced;
-  self->flush_nsecs = 0;
+  self->flush_nsecs = self->python_nsecs = self->python_since = 0;
+  self->instances_nsecs = self->waits_flushed = self->num_waits = 0;
   w->failures = reserve(w, &w->failures_room, sizeof *w->failures); /* of ids, which were checked: none fails */
   Py_CLEAR(self->failure);
   if (!w->failures) return fail_run(self), NULL;
@@ -332,6 +333,13 @@ static PyObject *get_flush_nsecs(PyObject *self, void *none) {
 static PyObject *get_num_pending(PyObject *self, void *none) {
   (void)none;
   return PyLong_FromLongLong(((Run *)self)->w->num_nodes);
+}
+
+static PyObject *get_times(PyObject *object, void *none) {
+  (void)none;
+  const Run *self = (Run *)object;
+  return Py_BuildValue("LLLL", (long long)self->python_nsecs, (long long)self->instances_nsecs,
+                       (long long)self->waits_flushed, (long long)self->num_waits);
 }
 
 static PyObject *get_is_traced(PyObject *self, void *none) {
@@ -404,6 +412,7 @@ static PyGetSetDef run_getters[] = {
     {"failure", get_member, NULL, "the exception that ended it", (void *)offsetof(Run, failure)},
     {"is_traced", get_is_traced, set_is_traced, "from the next begin on", NULL},
     {"flush_nsecs", get_flush_nsecs, NULL, "of what was computed since it began", NULL},
+    {"times", get_times, NULL, "of the instances, where it is traced", NULL},
     {"traced", get_traced, NULL, "(depth, block, rows, nsecs) of each run of a block", NULL},
     {"num_pending", get_num_pending, NULL, "noted and not run", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
