@@ -1,7 +1,7 @@
 """What ``recorder/*.c`` makes: block calls that Python's own code notes, and handles of their results."""
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 class LimitError(MemoryError):
@@ -82,6 +82,25 @@ class Run:
         ------
         ValueError
             A handle has another type than the first, or another run.
+        """
+
+    def settle(
+        self,
+        results: list[Any],
+        make: Callable[[Run, list[Handle]], Sequence[Any]],
+        describe: Callable[[type], tuple[int, bool, tuple[str, ...]]],
+        /,
+    ) -> None:
+        """Make tensors of all handles that somebody has, and put them into results, in the place of the handles.
+
+        Parameters
+        ----------
+        results : list
+            What is in it is changed in place; tuples and the like are made anew.
+        make : callable
+            Gives the tensors of computed handles of one type.
+        describe : callable
+            ``describe(cls) -> (kind, whether it has a __dict__, names of its slots)``.
         """
 
     def live(self) -> list[Handle]:

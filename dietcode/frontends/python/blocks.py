@@ -206,6 +206,8 @@ class Blocks:
             program = export(module, tuple(examples))
         with torch.no_grad():
             graph, arrays = import_exported(program, "block", {})
+        if not all(extent.is_constant for type_ in graph.types.values() for extent in type_.shape):
+            raise ModelError("a shape that depends on values")
         ways = {_memory(one): (root, path) for root, path, one in self._roots(found, example)}
         names = {one: f"v/{one}" for one in graph.types}
         names |= dict(zip(graph.inputs, (f"a{at}" for at in range(len(examples))), strict=True))

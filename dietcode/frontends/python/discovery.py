@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dietcode.frontends.python.observing import Observation, same_random_numbers
+from dietcode.frontends.python.observing import Observation, codes_run, same_random_numbers
 from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe, tensors_of
 from dietcode.runtime.recorded.regions import Parts, Region, region_function, rewritten
-from dietcode.runtime.recorded.units import Replacement, Unit
+from dietcode.runtime.recorded.units import Replacement, Unit, unit_of
 
 _MOST_NUMBERS = 32
 
@@ -56,6 +56,8 @@ class Found:
     examples : dict of str to Example
     reasons : Counter of str
         Why it would not be a block, for arguments that it is not for.
+    reads : set of (str, str, str)
+        The functions that it calls: file, qualified name, and digest of the source.
     """
 
     unit: Unit
@@ -63,6 +65,7 @@ class Found:
     function: Callable[..., Any]
     examples: dict[str, Example] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
+    reads: set[tuple[str, str, str]] = field(default_factory=set)
 
     @property
     def where(self) -> str:
@@ -135,6 +138,7 @@ class Discovery:
             if example is None:
                 tree = self._result(result, described)
                 example = found.examples[key] = Example(described, args, result=tree)
+                self._note_reads(found, args)
             numbers = tuple(one for one in described.leaves if isinstance(one, int | float))
             if len(example.numbers) < _MOST_NUMBERS or numbers in example.numbers:
                 example.numbers[numbers] += 1
@@ -143,6 +147,16 @@ class Discovery:
         except RefusedRegionError as error:
             self.refused.append((found, str(error)))
         return result
+
+    def _note_reads(self, found: Found, args: tuple[Any, ...]) -> None:
+        """Note the functions that a region calls; it is tensor code alone, and may run again."""
+        self._within += 1
+        try:
+            codes = codes_run(lambda: found.function(*args))
+        finally:
+            self._within -= 1
+        for unit in filter(None, map(unit_of, codes)):
+            found.reads.add((unit.file.rpartition("/")[2], unit.qualname, unit.digest))
 
     def _result(self, value: Any, described: Described) -> Any:
         import torch

@@ -165,8 +165,10 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
                 reason = blocks.add(number, found)
             if reason is not None:
                 reasons[number] = reason
-                left_out.append(_left_out(found.unit, found.region, reason))
-                is_broken |= _break(found, broken[found.unit])
+                can_be_parts = _break(found, broken[found.unit])
+                if not can_be_parts or found.region.is_single:
+                    left_out.append(_left_out(found.unit, found.region, reason))
+                is_broken |= can_be_parts
         if not is_broken:
             break
     blocks.finish()
@@ -238,7 +240,8 @@ def _formed(
     for number, found in enumerate(discovery.found):
         made = [runtime_variant(one, constants) for one in blocks.variants.get(number, ())]
         if made or number in reasons:
-            regions.append(RecordedRegion(found.unit, found.region, made, reasons.get(number, "")))
+            reason = reasons.get(number, "")
+            regions.append(RecordedRegion(found.unit, found.region, made, reason, sorted(found.reads)))
         if made:
             kept.setdefault(found.unit, replace(units[found.unit], regions=[])).regions.append(found.region)
     for unit, parts in units.items():
@@ -387,6 +390,7 @@ def _unit_json(unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]) -> d
                 "line": region.first_line(unit),
                 "variants": [one.to_json() for own in known[region].variants.values() for one in own],
                 "reason": known[region].reason,
+                "reads": [list(one) for one in known[region].reads],
             }
             for region in parts.regions
         ],

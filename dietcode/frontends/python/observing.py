@@ -205,7 +205,8 @@ class _Observing(ast.NodeTransformer):
         if isinstance(node, ast.JoinedStr | ast.Constant | ast.pattern):
             return node
         is_changing = is_in_place(node)
-        adds = isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute)
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        adds = isinstance(target, ast.Attribute) and target.attr in self._assigned
         found: Any = self.generic_visit(node)
         if is_changing:
             self._see_changed(found)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
-from dietcode.runtime import recorder
 from dietcode.errors import ModelError
+from dietcode.runtime import recorder
 from dietcode.runtime.recorded.session import Session
 from dietcode.workload.text import clip
 
@@ -16,7 +17,6 @@ Handle = recorder.Handle
 Run = recorder.Run
 
 MAX_BYTES = 1 << 40
-_LEAVES = (int, float, str, bool, type(None), bytes, complex)
 
 
 class Arguments:
@@ -30,9 +30,8 @@ class Arguments:
     def __init__(self, program: Any) -> None:
         kinds = inspect.Parameter
         parameters = list(inspect.signature(program.function).parameters.values())[len(program.bound) :]
-        plain = [
-            one for one in parameters if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        ]
+        by_place = kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD
+        plain = [one for one in parameters if one.kind in by_place]
         self._bound, self._name = tuple(program.bound), program.__name__
         self._least = sum(one.default is kinds.empty for one in plain)
         self._most = 1 << 16 if any(one.kind is kinds.VAR_POSITIONAL for one in parameters) else len(plain)
@@ -99,89 +98,69 @@ def record_instances(
         run.begin()
         try:
             make = scheduler or Scheduler
-            results = make(run, program.function, arguments, counts, in_order, waits).results()
+            made = make(run, program.function, arguments, counts, in_order, waits)
+            results = made.results()
             run.flush()
-            make_tensors(run)
+            settle(run, results, made.kept)
         finally:
             run.end()
-    return [Plain()(one) for one in results]
+    return results
 
 
-def make_tensors(run: Run) -> None:
-    """Make tensors of all handles that somebody has."""
+def settle(run: Run, results: list[Any], kept: Mapping[tuple[int, str], Any] | None = None) -> None:
+    """Make tensors of all handles that somebody has, and put them in the place of the handles in results.
+
+    Handles elsewhere, as in closures, pass as their tensors.
+
+    Parameters
+    ----------
+    run : Run
+    results : list
+        What is in it is changed in place; tuples and the like are made anew.
+    kept : mapping of (int, str) to object, optional
+        Objects that have results too, by the name of an attribute.
+    """
+    run.settle(results, _made, _layout_of)
+    for (_, name), one in (kept or {}).items():
+        found = getattr(one, name, None)
+        if type(found) is Handle:
+            setattr(one, name, found.tensor)
+
+
+def _made(run: Run, handles: list[Handle]) -> Sequence[Any]:
     import torch
 
     from dietcode.runtime.recorded.handles import DTYPES
 
-    groups: dict[tuple[int, int], list[Handle]] = {}
-    for one in run.live():
-        if one.tensor is None:
-            groups.setdefault((one.type_number, one.dtype_code), []).append(one)
-    for (_, dtype), handles in groups.items():
-        rows = torch.empty((len(handles), *handles[0].type_shape), dtype=torch.float32)
-        size = 4 * rows[0].numel()
-        for at, one in enumerate(handles):
-            ctypes.memmove(rows.data_ptr() + at * size, one.row_address, size)
-        if dtype:
-            rows = rows != 0 if DTYPES[dtype] == torch.bool else rows.to(DTYPES[dtype])
-        for handle, row in zip(handles, rows.unbind(0), strict=True):
-            handle.tensor = row
+    rows = torch.empty((len(handles), *handles[0].type_shape), dtype=torch.float32)
+    run.gather(handles, rows.data_ptr())
+    dtype = DTYPES[handles[0].dtype_code]
+    return rows.to(dtype).unbind(0)
 
 
-class Plain:
-    """Puts tensors in the place of handles: in lists and objects where they are, in tuples by new ones."""
+_KINDS: tuple[tuple[type, int], ...] = (
+    *((frozenset, 3), (tuple, 2), (list, 4), (dict, 5), (set, 6), (deque, 7)),
+    (object, 8),
+)
 
-    def __init__(self) -> None:
-        self._known: dict[int, Any] = {}
-        self._kept: list[Any] = []
 
-    def __call__(self, value: Any) -> Any:
-        """Return a value without handles."""
-        kind = type(value)
-        if kind is Handle:
-            return value.tensor
-        if kind in _LEAVES:
-            return value
-        if kind is tuple:
-            made = tuple(map(self, value))
-            return made if any(one is not other for one, other in zip(made, value, strict=True)) else value
-        if id(value) in self._known:
-            return self._known[id(value)]
-        self._kept.append(value)
-        self._known[id(value)] = value
-        if kind is list:
-            for at, one in enumerate(value):
-                if type(one) not in _LEAVES:
-                    value[at] = self(one)
-        elif kind is dict or isinstance(value, dict):
-            for key, one in list(value.items()):
-                new = self(one)
-                if new is not one:
-                    value[key] = new
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            items = [self(one) for one in value]
-            if any(one is not other for one, other in zip(items, value, strict=True)):
-                value = self._known[id(value)] = tuple.__new__(kind, items)
-        elif isinstance(value, list):
-            for at, one in enumerate(value):
-                value[at] = self(one)
-        elif isinstance(value, set | frozenset) and any(type(one) is Handle for one in value):
-            value = self._known[id(value)] = kind(map(self, value))
-        elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-            for name, one in list(vars(value).items()):
-                if type(one) not in _LEAVES:
-                    vars(value)[name] = self(one)
-        elif hasattr(kind, "__slots__"):
-            self._slots(value)
-        elif kind.__name__ == "deque":
-            for at, one in enumerate(value):
-                value[at] = self(one)
-        return value
+def _layout_of(cls: type) -> tuple[int, bool, tuple[str, ...]]:
+    """Return where objects of a class may have handles, as ``recorder/results.c`` counts kinds."""
+    from torch import Tensor
 
-    def _slots(self, value: Any) -> None:
-        for cls in type(value).__mro__:
-            for name in getattr(cls, "__slots__", ()):
-                one = getattr(value, name, None)
-                new = self(one)
-                if new is not one:
-                    object.__setattr__(value, name, new)
+    leaves = (int, float, str, bytes, complex, type(None), type, ModuleType, Tensor)
+    if issubclass(cls, leaves) or any("__call__" in vars(base) for base in cls.__mro__):
+        return 0, False, ()  # functions and modules too
+    kind = next(kind for base, kind in _KINDS if issubclass(cls, base))
+    if kind == 2 and hasattr(cls, "n_sequence_fields"):  # of C, as those of torch.max
+        kind = 3
+    slots = [
+        name
+        for base in cls.__mro__
+        if "__slots__" in vars(base)
+        for name, one in vars(base).items()
+        if type(one) is MemberDescriptorType
+    ]
+    if issubclass(cls, BaseException):
+        slots.append("args")
+    return kind, cls.__dictoffset__ != 0, tuple(slots)

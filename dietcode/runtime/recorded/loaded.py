@@ -99,6 +99,7 @@ class RecordedProgram(Reopened):
     Attributes
     ----------
     changed : tuple of str
+        As given.
     plan : ProgramPlan
     max_bytes : int
         That a call may take for rows of tensors, half of the memory that the process may use at first; it ends with a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from dietcode.errors import LibraryError
@@ -19,7 +19,7 @@ from dietcode.runtime.programs.plan import read_recorded
 from dietcode.runtime.recorded.loaded import Opened, RecordedProgram
 from dietcode.runtime.recorded.regions import Parts, Region
 from dietcode.runtime.recorded.session import Rewritten
-from dietcode.runtime.recorded.units import Unit, units_of
+from dietcode.runtime.recorded.units import Unit, forget_changed_files, outermost, runs_as_written, units_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
 
 
@@ -93,27 +93,27 @@ def found_units(
     changed : list of str
         Functions that are not as they were, as ``trees.py:node``.
     """
-    names = {str(one["file"]) for one in data}
+    names = {file for file, _, _ in _sources_in(data)}
     flags: dict[str, int] = {}
     spaces: dict[str, dict[str, Any]] = {}
-    own = [one for one in gc.get_objects() if type(one) is FunctionType]
-    for one in [function, *own]:
+    codes: list[CodeType] = []
+    for one in [function, *(one for one in gc.get_objects() if type(one) is FunctionType)]:
         file = one.__code__.co_filename
         if Path(file).name in names:
+            codes.append(one.__code__)
             flags.setdefault(file, one.__code__.co_flags)
             spaces.setdefault(file, one.__globals__)
     units: dict[Unit, Parts] = {}
     regions: list[RecordedRegion] = []
-    changed: list[str] = []
+    sources = _Sources(data, codes)
     for unit_data in data:
-        files = [file for file in spaces if Path(file).name == unit_data["file"]]
-        known = [one for file in files for one in units_of(file) if one.qualname == unit_data["qualname"]]
-        unit = next((one for one in known if one.digest == unit_data["digest"]), None)
+        unit = sources.unit_of(unit_data["file"], unit_data["qualname"], unit_data["digest"])
         if unit is None:
-            changed.append(f"{unit_data['file']}:{unit_data['qualname']}")
             continue
         found: list[Region] = []
         for one in unit_data["regions"]:
+            if any(sources.unit_of(*source) is None for source in one["reads"]):
+                continue  # plain Python calls these functions, which may have regions of their own
             region = Region.from_json(one["region"])
             variants = [Variant.from_json(variant) for variant in one["variants"]]
             regions.append(RecordedRegion(unit, region, variants, str(one["reason"])))
@@ -122,4 +122,53 @@ def found_units(
             [int(number) for number in unit_data[word]] for word in ("concurrent", "stored", "instances")
         )
         units[unit] = Parts(found, *numbers)
-    return units, regions, flags, spaces, changed
+    return units, regions, flags, spaces, list(sources.changed)
+
+
+def _sources_in(data: Sequence[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
+    """Return file, qualified name and digest of all functions of a bundle."""
+    found = {(str(one["file"]), str(one["qualname"]), str(one["digest"])) for one in data}
+    for source in (source for one in data for region in one["regions"] for source in region["reads"]):
+        file, qualname, digest = map(str, source)
+        found.add((file, qualname, digest))
+    return found
+
+
+class _Sources:
+    """The functions of a bundle in the files of this process.
+
+    Parameters
+    ----------
+    data : sequence of mapping
+        As `found_units` takes it.
+    codes : sequence of CodeType
+        Of the functions of all files that may have them, the program's first.
+
+    Attributes
+    ----------
+    changed : dict of str
+        Those that were asked for and have another source now, in order.
+    """
+
+    def __init__(self, data: Sequence[Mapping[str, Any]], codes: Sequence[CodeType]) -> None:
+        forget_changed_files()
+        self.changed: dict[str, None] = {}
+        self._own = own = codes[0].co_filename
+        self._codes: dict[tuple[str, str], list[CodeType]] = {}
+        for code in codes:
+            self._codes.setdefault((code.co_filename, outermost(code)), []).append(code)
+        files = dict.fromkeys(code.co_filename for code in codes)
+        self._known: dict[tuple[str, str, str], Unit] = {}
+        for one in (unit for file in files for unit in units_of(file)):
+            self._known.setdefault((Path(one.file).name, one.qualname, one.digest), one)
+        of_own = {(Path(own).name, one.qualname, one.digest) for one in units_of(own)}
+        self._newer = {source[:2] for source in of_own - _sources_in(data)}
+
+    def unit_of(self, file: str, qualname: str, digest: str) -> Unit | None:
+        """Return a function; None where its source has changed."""
+        found = self._known.get((file, qualname, digest))
+        is_newest = found is not None and (found.file == self._own or (file, qualname) not in self._newer)
+        if found is not None and is_newest and runs_as_written(found, self._codes[found.file, qualname]):
+            return found
+        self.changed[f"{file}:{qualname}"] = None
+        return None

@@ -56,6 +56,11 @@ class Region:
             outputs=tuple(map(str, data["outputs"])),
         )
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one statement or expression."""
+        return len(self.statements) + len(self.hoisted) == 1
+
     def first_line(self, unit: Unit) -> int:
         """Return the line at which it begins."""
         first = unit.nodes[(self.statements or self.hoisted)[0]]

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
+# By its number, code that has taken the place of a function's, and the instructions of that one.
+_ORIGINAL: dict[int, tuple[CodeType, Any]] = {}
 PLACEHOLDER = "\0dietcode"
 _FUTURES = 0x1FE0000  # the flags of ``from __future__`` that code has
 
@@ -92,11 +94,56 @@ def units_of(file: str) -> tuple[Unit, ...]:
     return tuple(found)
 
 
+def forget_changed_files() -> None:
+    """Forget the source of files that have changed since they were read."""
+    before = dict(linecache.cache)
+    linecache.checkcache()
+    if linecache.cache != before:
+        units_of.cache_clear()
+        _codes_of.cache_clear()
+
+
+@functools.lru_cache(maxsize=256)
+def _codes_of(file: str) -> tuple[CodeType, ...]:
+    text = "".join(linecache.getlines(file))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return tuple(nested_codes(compile(text, file, "exec", dont_inherit=True)))
+        except (SyntaxError, ValueError, RecursionError):
+            return ()
+
+
 def unit_of(code: CodeType) -> Unit | None:
     """Return the unit that code stands in."""
     fitting = [one for one in units_of(code.co_filename) if code.co_firstlineno in one.lines]
-    names = [one for one in fitting if code.co_qualname.split(".<locals>")[0] == one.qualname]
+    names = [one for one in fitting if outermost(code) == one.qualname]
     return names[0] if names else None
+
+
+def outermost(code: CodeType) -> str:
+    """Return the qualified name of the outermost function that code is in."""
+    return code.co_qualname.split(".<locals>")[0]
+
+
+def runs_as_written(unit: Unit, codes: Iterable[CodeType]) -> bool:
+    """Whether some code of a unit's functions does what its source says: that may be newer than the code."""
+    first, *_ = codes
+    written = _written(unit, compiled(unit, copy.deepcopy(unit.node), first.co_flags))
+    return any((one.co_qualname, _original(one)) in written for one in codes)
+
+
+def _written(unit: Unit, alone: CodeType) -> set[tuple[str, Any]]:
+    """Return what the functions of a unit do by their source.
+
+    Parameters
+    ----------
+    unit : Unit
+    alone : CodeType
+        Of the unit, as a notebook compiles it; calls of what its file imports are compiled in another way.
+    """
+    codes = [*_codes_of(unit.file), *nested_codes(alone)]
+    return {(one.co_qualname, _instructions(one)) for one in codes if outermost(one) == unit.qualname}
 
 
 def compiled(unit: Unit, node: Any, flags: int) -> CodeType:
@@ -167,6 +214,18 @@ def _place(code: CodeType) -> Any:
     return code.co_filename, code.co_qualname, code.co_firstlineno, column
 
 
+def _instructions(code: CodeType) -> Any:
+    """Return what code does, wherever it stands: the source may have changed since the code was made."""
+    plain = [one for one in code.co_consts if isinstance(one, int | float | str | bytes | complex)]
+    return code.co_code, code.co_names, tuple((type(one), str(one)) for one in plain)
+
+
+def _original(code: CodeType) -> Any:
+    """Return the instructions of a function's own code, where other code may have taken its place."""
+    known = _ORIGINAL.get(id(code))
+    return _instructions(code) if known is None else known[1]
+
+
 class Replacement:
     """Code in the place of units', for all functions that have it.
 
@@ -187,12 +246,15 @@ class Replacement:
         spaces: Mapping[str, dict[str, Any]],
     ) -> None:
         self._spaces = spaces
-        self._codes: dict[Any, CodeType] = {}
+        self._codes: dict[Any, tuple[set[tuple[str, Any]], CodeType]] = {}
         self._before: list[tuple[FunctionType, CodeType]] = []
         for unit, tree, objects in changed:
-            old = _keyed(compiled(unit, copy.deepcopy(unit.node), flags.get(unit.file, 0)))
+            alone = compiled(unit, copy.deepcopy(unit.node), flags.get(unit.file, 0))
+            old, written = _keyed(alone), _written(unit, alone)
             new = _keyed(filled(compiled(unit, tree, flags.get(unit.file, 0)), objects))
-            self._codes |= {_place(code): new[key] for key, code in old.items() if key in new}
+            self._codes |= {
+                _place(code): (written, new[key]) for key, code in old.items() if key in new
+            }
 
     def install(self) -> None:
         """Give functions their new code."""
@@ -203,10 +265,13 @@ class Replacement:
                 continue
             if function.__globals__ is not self._spaces.get(code.co_filename):
                 continue
-            new = self._codes.get(_place(code))
-            if new is not None and new.co_freevars == code.co_freevars:
+            written, new = self._codes.get(_place(code), (set(), None))
+            own = _original(code)
+            is_same = (code.co_qualname, own) in written
+            if new is not None and new.co_freevars == code.co_freevars and is_same:
                 self._before.append((function, code))
                 function.__code__ = new
+                _ORIGINAL[id(new)] = new, own
 
     def uninstall(self) -> None:
         """Give functions their own code again."""

@@ -202,10 +202,19 @@ class RecordedRegion:
     variants : sequence of Variant
     reason : str
         Why it has none, if so.
+    reads : sequence of (str, str, str)
+        The functions whose code is part of its blocks: file, qualified name, and digest of the source.
     """
 
-    def __init__(self, unit: Unit, region: Region, variants: Sequence[Variant], reason: str = "") -> None:
-        self.unit, self.region, self.reason = unit, region, reason
+    def __init__(
+        self,
+        unit: Unit,
+        region: Region,
+        variants: Sequence[Variant],
+        reason: str = "",
+        reads: Sequence[tuple[str, str, str]] = (),
+    ) -> None:
+        self.unit, self.region, self.reason, self.reads = unit, region, reason, reads
         self.variants: dict[str, list[Variant]] = {}
         for one in variants:
             self.variants.setdefault(key_of(one.specs), []).append(one)

@@ -29,13 +29,17 @@ PyObject *handle_of(Run *run, int32_t number, int32_t type, Dtype dtype) {
   self->type = type;
   self->dtype = dtype;
   *place = self;
+  run->num_live++;
   return (PyObject *)self;
 }
 
 static void free_handle(PyObject *object) {
   Handle *self = (Handle *)object;
   if (self->weak) PyObject_ClearWeakRefs(object);
-  if (self->run) ((Handle **)self->run->handles_room.data)[self->number] = NULL;
+  if (self->run) {
+    ((Handle **)self->run->handles_room.data)[self->number] = NULL;
+    self->run->num_live--;
+  }
   Py_XDECREF(self->tensor);
   if (num_free < MOST_FREE) {
     self->weak = (PyObject *)free_handles;

@@ -33,7 +33,7 @@ struct Run {
   PyObject *scheduler;         /* of its instances, or NULL */
   Run *before;                 /* the thread's current one before it began */
   Room handles_room;           /* of each number its handle, not counted, or NULL */
-  int64_t num_known;           /* numbers that have a place there */
+  int64_t num_known, num_live; /* numbers that have a place there; handles that somebody has */
   int64_t flush_nsecs;         /* that flushes took since it began */
   int is_begun, is_running, is_traced;
 };
@@ -79,6 +79,9 @@ PyObject *wait_in_python(PyObject *module, PyObject *handle);
 PyObject *watch(PyObject *module, PyObject *functions);
 PyObject *begin_calls(PyObject *module, PyObject *calls);
 PyObject *begin_map(PyObject *module, PyObject *args);
+
+/* results.c */
+PyObject *settle(PyObject *run, PyObject *args);
 
 /* given.c: tensors of PyTorch */
 typedef struct Given Given;

@@ -239,7 +239,7 @@ static void detach_handles(Run *run) {
   Handle **handles = run->handles_room.data;
   for (int64_t i = 0; i < run->num_known; i++)
     if (handles[i]) handles[i]->run = NULL;
-  run->num_known = 0;
+  run->num_known = run->num_live = 0;
 }
 
 /* ---- Run ---- */
@@ -393,6 +393,7 @@ static PyMethodDef run_methods[] = {{"begin", begin, METH_NOARGS, "begin(): be t
                                     {"end", end, METH_NOARGS, "end(): give the thread back the run of before"},
                                     {"flush", flush_run, METH_NOARGS, "flush(): run what is noted"},
                                     {"gather", gather, METH_VARARGS, "gather(handles, address): copy rows of one type"},
+                                    {"settle", settle, METH_VARARGS, "settle(results, make, describe): with tensors for handles"},
                                     {"live", live, METH_NOARGS, "live(): the handles that somebody has"},
                                     {NULL, NULL, 0, NULL}};
 static PyGetSetDef run_getters[] = {

@@ -78,6 +78,11 @@ PARTS: dict[str, Callable[[], str]] = {
             "dietcode.runtime.recursion.loaded.LoadedRecursion",
             *("__call__", "report", "range_secs"),
         ),
+        "RecordedProgram": partial(
+            described,
+            "dietcode.runtime.recorded.loaded.RecordedProgram",
+            *("__call__", "explain", "block_runs", "profile"),
+        ),
         "LoadedProgram": partial(
             described, "dietcode.runtime.programs.loaded.LoadedProgram", "__call__", "report", "block_runs"
         ),
