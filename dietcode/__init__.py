@@ -14,6 +14,7 @@ from dietcode._version import __version__
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from dietcode import nn as nn
     from dietcode.errors import ProgramError
@@ -56,7 +57,7 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-    program: Any = None,
+    program: Callable[..., Any] | None = None,
 ) -> Library | Model | LoadedRecursion | LoadedProgram | RecordedProgram:
     """Download a library, or take it from the cache, check it, and load it.
 

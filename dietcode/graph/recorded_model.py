@@ -1,4 +1,4 @@
-"""A recorded program as data: its blocks, what samples say of them, and which of its source's regions they are."""
+"""A recorded program as data: its blocks, what samples say of them, and where its source has them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class RecordedModel:
     constants : tuple of (str, tuple of int)
         Weights that regions return: name and shape.
     units : tuple of dict
-        Of each function its ``file``, ``qualname``, ``digest`` of the source, ``concurrent``, and ``regions``: of each
-        ``region``, ``variants`` and the ``reason`` why it has none.
+        Of each function its ``file``, ``qualname``, ``digest`` of the source, ``concurrent``, and
+        ``regions``: of each ``region``, ``variants`` and the ``reason`` why it has none.
     num_samples : int
     max_rows : int
         The most rows of one kind of tensors in a call.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from dietcode.errors import DietCodeError, LibraryError
 from dietcode.runtime.library import Library
@@ -30,6 +31,30 @@ if TYPE_CHECKING:
 
 # What NumPy, TVM and Python raise of data that do not fit together.
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
+
+
+@overload
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    threads: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    require_signature: bool | None = None,
+    program: None = None,
+) -> Library | Model | LoadedRecursion | LoadedProgram: ...
+
+
+@overload
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    threads: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    require_signature: bool | None = None,
+    program: Callable[..., Any],
+) -> RecordedProgram: ...
 
 
 def load(

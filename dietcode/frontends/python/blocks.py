@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.frontends.python.discovery import Example, Found
 from dietcode.frontends.python.planning import check_block
+from dietcode.frontends.python.region_modules import FILE, module_of, numbers_as_tensors, rebuilt
 from dietcode.graph.graph import Graph
 from dietcode.graph.program_model import MAX_OPERANDS
 from dietcode.models.exporting import export
@@ -159,7 +158,7 @@ class Blocks:
         operands = [k for k in range(len(leaves)) if k not in fixed]
         if len(operands) > MAX_OPERANDS:
             raise ModelError(f"{len(operands)} operands; a block takes {MAX_OPERANDS}")
-        module = _Region.of(found.function, example.described, leaves, operands, self._roots(found, example))
+        module = module_of(found.function, example.described, leaves, operands, self._roots(found, example))
         result = _without_leaves(example.result, {k: at for at, k in enumerate(operands)})
         if not operands:
             with torch.no_grad():
@@ -223,9 +222,7 @@ class Blocks:
         leaves = "*" if len(made.outputs) == 1 else {"tuple": ["*"] * len(made.outputs)}
         made.signature = {"positional": list(made.inputs), "keyword": {}, "output": leaves}
         made.nodes = [
-            replace(node, source=found.where)
-            if not node.source or node.source.startswith("blocks.py")
-            else node
+            replace(node, source=found.where) if not node.source or node.source.startswith(FILE) else node
             for node in made.nodes
         ]
         return made, weights
@@ -266,36 +263,6 @@ def _label(found: Found, example: Example, root: int) -> str:
 def _as_name(text: str) -> str:
     plain = "".join(one if one.isalnum() or one in "._" else "_" for one in text)
     return plain.strip("._")[:80] or "constant"
-
-
-def rebuilt(specs: Sequence[Any], leaves: Iterator[Any], roots: Iterator[Any]) -> Iterator[Any]:
-    """Yield arguments as specs say them, of their leaves and roots."""
-    import torch
-
-    for word, *rest in specs:
-        if word in ("tensor", "int", "float"):
-            yield next(leaves)
-        elif word in ("root", "dtype"):
-            yield next(roots)
-        elif word == "equal":
-            kind, text = rest
-            known = {"None": None, "NoneType": None, "True": True, "False": False}
-            yield (
-                known[text]
-                if kind in ("bool", "NoneType")
-                else float.fromhex(text)
-                if kind == "float"
-                else int(text)
-                if kind == "int"
-                else text
-            )
-        elif word == "record":
-            cls = next(roots)
-            yield cls(*rebuilt(rest[1], leaves, roots))
-        else:
-            inner = rebuilt(rest[0], leaves, roots)
-            yield slice(*inner) if word == "slice" else tuple(inner) if word == "tuple" else list(inner)
-    del torch
 
 
 def _with_fixed(specs: Sequence[Any], leaves: Sequence[Any], fixed: set[int]) -> list[Any]:
@@ -339,16 +306,6 @@ def _results(result: Any) -> Iterator[tuple[str, list[int]]]:
             yield from _results(one)
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _flat(one)
-
-
 def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
     """Return below what whole numbers have to be, to be positions of what they are used for."""
     found: list[int | None] = [None] * len(types)
@@ -366,99 +323,3 @@ def _limits(graph: Graph, types: Sequence[Type]) -> list[int | None]:
             extent = graph.types[tensors[0]].shape[axis].constant
             found[at] = min(extent, found[at] or extent)
     return found
-
-
-class _Region:
-    """Makes a module of a region."""
-
-    @staticmethod
-    def of(
-        function: Any, described: Any, leaves: Sequence[Any], operands: Sequence[int], roots: Sequence[Any]
-    ) -> Any:
-        """Return a module whose ``forward`` takes the operands and returns the results.
-
-        Its parameters and buffers are those of the roots.
-        """
-        import torch
-
-        class Run(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                kept: set[int] = set()
-                for at, root in enumerate(described.roots):
-                    owner = getattr(root, "__self__", root)
-                    if isinstance(owner, torch.nn.Module) and id(owner) not in kept:
-                        kept.add(id(owner))
-                        self.add_module(f"part{at}", owner)
-                known = {id(one) for one in (*self.parameters(), *self.buffers())}
-                for at, (_, _, tensor) in enumerate(roots):
-                    if id(tensor) in known:
-                        continue
-                    known.add(id(tensor))
-                    if isinstance(tensor, torch.nn.Parameter):
-                        self.register_parameter(f"own{at}", tensor)
-                    else:
-                        self.register_buffer(f"own{at}", tensor)
-                self.training = False
-
-            def forward(self, *given: Any) -> Any:
-                own = list(leaves)
-                for k, value in zip(operands, given, strict=True):
-                    own[k] = _as_leaf(value, leaves[k])
-                args = rebuilt(described.specs, iter(own), iter(described.roots))
-                found = function(*args)
-                passed = [
-                    one for one, leaf in zip(own, leaves, strict=True) if isinstance(leaf, torch.Tensor)
-                ]
-                made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
-                return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
-
-        return Run()
-
-
-def _as_leaf(value: Any, leaf: Any) -> Any:
-    import torch
-
-    if isinstance(leaf, torch.Tensor):
-        if leaf.dtype == torch.bool:
-            return value != 0
-        if leaf.dtype in (torch.int64, torch.int32):
-            return value.to(leaf.dtype)
-    return value
-
-
-@contextmanager
-def numbers_as_tensors() -> Iterator[None]:
-    """Let ``torch.tensor`` of numbers that are operands be these."""
-    import torch
-
-    before = torch.tensor, torch.as_tensor
-
-    def made(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-        if not any(True for _ in _flat(data)):
-            return before[0](data, dtype=dtype)
-        found = _stacked(data, before[0])
-        return found if dtype is None else found.to(dtype)
-
-    torch.tensor = torch.as_tensor = made
-    try:
-        yield
-    finally:
-        torch.tensor, torch.as_tensor = before
-
-
-def _stacked(data: Any, tensor: Any) -> Any:
-    import torch
-
-    if isinstance(data, torch.Tensor):
-        return data
-    if isinstance(data, tuple | list):
-        parts = [_stacked(one, tensor) for one in data]
-        whole = all(not one.is_floating_point() for one in parts)
-        return torch.stack([one if whole else one.float() for one in parts])
-    return tensor(data)
-
-
-def key_of(specs: Sequence[Any]) -> str:
-    """Return what tells variants of a region apart."""
-    return json.dumps(list(specs))

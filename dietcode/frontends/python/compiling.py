@@ -1,4 +1,4 @@
-"""From a recorded program to a bundle: parts tuned as those of a model, and the files that `dietcode.load` opens."""
+"""From a recorded program to a bundle: parts are tuned as those of a model; `dietcode.load` opens it."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Example:
     numbers : Counter of tuple
         What numbers were given, and how often.
     result : Spec
-        What came out: a tree of ``["result", dtype, shape]``, ``["leaf", k]``, ``["constant", value]``, and of these
-        ``["tuple" or "list", …]`` and ``["record", class, …]``.
+        What came out: a tree of ``["result", dtype, shape]``, ``["leaf", k]``, ``["constant", value]``, and
+        of these ``["tuple" or "list", …]`` and ``["record", class, …]``.
     """
 
     described: Described
@@ -165,31 +165,32 @@ class Discovery:
             raise RefusedRegionError("it depends on weights alone")
         given = {id(one): at for at, one in enumerate(described.leaves) if isinstance(one, torch.Tensor)}
         memory = {_storage(one) for one in described.leaves if isinstance(one, torch.Tensor)}
+        has_numbers = any(isinstance(one, int | float) for one in described.leaves)
 
         def spec(one: Any) -> Any:
             if isinstance(one, torch.Tensor):
-                if id(one) in given:
-                    return ["leaf", given[id(one)]]
-                dtype = str(one.dtype).removeprefix("torch.")
-                if dtype not in ("float32", "bool", "int64"):
-                    raise RefusedRegionError(f"a result {dtype}")
-                if self._may_change and _storage(one) in memory:
-                    raise RefusedRegionError("a result that shares memory with another tensor, and tensors are changed in place")  # fmt: skip
-                if self._may_change:
-                    memory.add(_storage(one))
-                return ["result", dtype, list(one.shape)]
+                return ["leaf", given[id(one)]] if id(one) in given else self._tensor_result(one, memory)
             if isinstance(one, tuple) and hasattr(one, "_fields"):
                 return ["record", [type(one)], [spec(item) for item in one]]
-            if isinstance(one, tuple) and type(one) is not tuple:  # as torch.max gives them
-                raise RefusedRegionError(f"a result {type(one).__name__}")
             if type(one) in (tuple, list):
                 return [type(one).__name__, [spec(item) for item in one]]
-            has_numbers = any(isinstance(leaf, int | float) for leaf in described.leaves)
             if one is None or (type(one) in (bool, int, float, str) and not has_numbers):
                 return ["constant", one]
-            raise RefusedRegionError(f"a result {type(one).__name__}")
+            raise RefusedRegionError(f"a result {type(one).__name__}")  # such as the tuples of torch.max
 
         return spec(value)
+
+    def _tensor_result(self, tensor: Any, memory: set[int]) -> Any:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in ("float32", "bool", "int64"):
+            raise RefusedRegionError(f"a result {dtype}")
+        if self._may_change:
+            if _storage(tensor) in memory:
+                raise RefusedRegionError(
+                    "a result that shares memory with another tensor, and tensors are changed in place"
+                )
+            memory.add(_storage(tensor))
+        return ["result", dtype, list(tensor.shape)]
 
 
 def _weights_key(root: Any) -> int:

@@ -20,8 +20,8 @@ def load(program: Program, samples: Sequence[Any]) -> Callable[[Sequence[Any]], 
     Returns
     -------
     callable
-        ``(instances) -> results``: of each its result, or the exception that it raised. Its ``formed`` says what is
-        recorded.
+        ``(instances) -> results``: of each its result, or the exception that it raised. Its ``formed`` says
+        what is recorded.
     """
     formed = form_program(program, samples)
     machine = formed.machine()

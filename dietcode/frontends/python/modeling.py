@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import ModelError
-from dietcode.frontends.python.blocks import Blocks
-from dietcode.frontends.python.blocks import Variant as MadeVariant
+from dietcode.frontends.python.blocks import Block, Blocks
 from dietcode.frontends.python.discovery import Discovery, Found
 from dietcode.frontends.python.forming import Forming
 from dietcode.frontends.python.observing import Observation, is_in_place, same_random_numbers
 from dietcode.frontends.python.profile import TorchMachine, Watched, lowest_of
 from dietcode.frontends.python.purity import Purity
-from dietcode.graph.program_model import MAX_SHOWN, BlockModel, rows_of_tables
+from dietcode.frontends.python.runtime_variants import runtime_variant
+from dietcode.graph.program_model import MAX_SHOWN, BlockModel, Bucket, rows_of_tables
 from dietcode.graph.recorded_model import RecordedModel
 from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
@@ -89,7 +89,7 @@ class FormedProgram:
         """
         session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
         self.rewritten.install()
-        observe = watched and watched.observe
+        observe = None if watched is None else watched.observe
         compute = machine.compute if uses is None else uses.uncounted(machine.compute)
         with uses or nullcontext():
             return record_instances(
@@ -238,7 +238,7 @@ def _formed(
     regions: list[RecordedRegion] = []
     kept: dict[Unit, Parts] = {}
     for number, found in enumerate(discovery.found):
-        made = [_variant(one, constants) for one in blocks.variants.get(number, ())]
+        made = [runtime_variant(one, constants) for one in blocks.variants.get(number, ())]
         if made or number in reasons:
             reason = reasons.get(number, "")
             regions.append(RecordedRegion(found.unit, found.region, made, reason, sorted(found.reads)))
@@ -253,57 +253,6 @@ def _formed(
         program, blocks, regions, kept, rewritten, constants, list(samples), passed_on, left_out,
         frozenset(observation.flags),
     )  # fmt: skip
-
-
-def _variant(made: MadeVariant, constants: list[str]) -> Variant:
-    """Return a variant as the runtime has it."""
-    if made.block is None:
-        names = iter(made.constants)
-
-        def place() -> int:
-            name = next(names)
-            if name not in constants:
-                constants.append(name)
-            return constants.index(name)
-
-        return Variant(made.specs, [], _of_constants(made.result, place))
-    count = sum(1 for spec in made.specs for _ in _leaves_in(spec))
-    notes = [(made.block, list(range(count)))]
-    return Variant(made.specs, notes, _named(made.result), made.weights, made.limits)
-
-
-def _leaves_in(spec: Any) -> Any:
-    if spec[0] in ("tensor", "int", "float"):
-        yield spec
-    elif spec[0] in ("tuple", "list", "slice", "record"):
-        for one in spec[-1]:
-            yield from _leaves_in(one)
-
-
-def _named(result: Any) -> Any:
-    """Return a result's tree with classes by their names."""
-    word = result[0]
-    if word in ("tuple", "list"):
-        return [word, [_named(one) for one in result[1]]]
-    if word == "record":
-        cls = result[1][0]
-        return [
-            word,
-            f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}",
-            [_named(one) for one in result[2]],
-        ]
-    return result
-
-
-def _of_constants(result: Any, place: Callable[[], int]) -> Any:
-    word = result[0]
-    if word == "result":
-        return ["made", place(), result[1]]
-    if word in ("tuple", "list"):
-        return [word, [_of_constants(one, place) for one in result[1]]]
-    if word == "record":
-        return _named([word, result[1], [_of_constants(one, place) for one in result[2]]])
-    return result
 
 
 def _runner(program: Program, samples: Sequence[Any]) -> Callable[..., list[Any]]:
@@ -351,7 +300,8 @@ def record(
     many = len(formed.blocks.blocks)
     if not many:
         raise ModelError(
-            f"{name}: has no tensor code that depends on an instance and has a kernel; there is nothing to compile"
+            f"{name}: has no tensor code that depends on an instance and has a kernel; "
+            "there is nothing to compile"
         )
     from dietcode.frontends.python.eager import EagerUses, eager_places
 
@@ -363,21 +313,35 @@ def record(
     phases = phases_of(first.edges, many) if optimisations.phases else [0] * many
     sizes = sorted({len(samples), *(one for one in BATCHES if one < len(samples))})
     runs = [_watched(formed, phases, size) for size in sizes]
-    buckets: list[Counter[int]] = [Counter() for _ in range(many)]
-    together: list[Counter[int]] = [Counter() for _ in range(many)]
-    shown: list[tuple[int, int, int, int]] = []
-    made: list[set[int]] = [set() for _ in range(many)]
+    blocks = _block_models(formed.blocks.blocks, runs, phases)
+    constants = tuple((one, formed.blocks.weights.arrays[one].shape) for one in formed.constants)
+    waits = len(first.flushes) > 1  # otherwise there is nothing to run meanwhile
+    parts = {unit: own if waits else replace(own, concurrent=[]) for unit, own in formed.units.items()}
+    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in parts.items() if own)
+    rows = rows_of_tables(blocks)
+    model = RecordedModel(
+        name, blocks, constants, units, len(samples), rows, _shown(runs),
+        tuple(formed.passed_on), waits, eager,
+    )  # fmt: skip
+    return model, formed
+
+
+def _block_models(
+    blocks: Sequence[Block], runs: Sequence[Watched], phases: Sequence[int]
+) -> tuple[BlockModel, ...]:
+    """Return blocks with what runs of samples show of them."""
+    buckets: list[Counter[int]] = [Counter() for _ in blocks]
+    together: list[Counter[int]] = [Counter() for _ in blocks]
+    made: list[set[int]] = [set() for _ in blocks]
     for run in runs:
         for _, _, block, rows in run.buckets:
             buckets[block][rows] += 1
-        if not shown or len(run.buckets) <= MAX_SHOWN:
-            shown = run.buckets[:MAX_SHOWN]
         for counts in run.flushes:
             for block, rows in counts.items():
                 together[block][rows] += 1
         for block, at in run.made:
             made[block].add(at)
-    blocks = tuple(
+    return tuple(
         BlockModel(
             one.graph,
             one.operands,
@@ -388,18 +352,17 @@ def record(
             dict(together[number]),
             lowest_of(runs, number),
         )
-        for number, one in enumerate(formed.blocks.blocks)
+        for number, one in enumerate(blocks)
     )
-    constants = tuple((one, formed.blocks.weights.arrays[one].shape) for one in formed.constants)
-    waits = len(first.flushes) > 1  # otherwise there is nothing to run meanwhile
-    parts = {unit: own if waits else replace(own, concurrent=[]) for unit, own in formed.units.items()}
-    units = tuple(_unit_json(unit, own, formed.regions) for unit, own in parts.items() if own)
-    rows = rows_of_tables(blocks)
-    model = RecordedModel(
-        name, blocks, constants, units, len(samples), rows, tuple(shown),
-        tuple(formed.passed_on), waits, eager,
-    )  # fmt: skip
-    return model, formed
+
+
+def _shown(runs: Sequence[Watched]) -> tuple[Bucket, ...]:
+    """Return the buckets of the largest run that has few enough."""
+    shown: list[Bucket] = []
+    for run in runs:
+        if not shown or len(run.buckets) <= MAX_SHOWN:
+            shown = run.buckets[:MAX_SHOWN]
+    return tuple(shown)
 
 
 def _watched(

@@ -43,16 +43,14 @@ class Fact:
 def kind_of(value: Any, depth: int = 0) -> Any:
     """Return what a value is: a tuple that begins with a word.
 
-    ``("tensor", dtype, shape)``, ``("scalar", type)``, ``("text", itself)``, ``("object",)`` of modules, functions and what else is
-    compared by identity, ``("tuple" or "list", items)``, ``("record", class, items)`` of a named tuple,
-    ``("slice", parts)``, or ``("other", type)``.
+    ``("tensor", dtype, shape)``, ``("scalar", type)``, ``("text", itself)``, ``("object",)`` of modules,
+    functions and what else is compared by identity, ``("tuple" or "list", items)``,
+    ``("record", class, items)`` of a named tuple, ``("slice", parts)``, or ``("other", type)``.
     """
     import torch
 
     if isinstance(value, torch.Tensor):
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-            return ("other", type(value))
-        return ("tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        return _kind_of_tensor(value)
     if isinstance(value, str):
         return ("text", value) if type(value) is str and len(value) <= _MOST_ITEMS else ("other", type(value))
     if type(value) in _SCALARS:
@@ -61,6 +59,18 @@ def kind_of(value: Any, depth: int = 0) -> Any:
         return ("object",)
     if type(value) is slice:
         return ("slice", tuple(kind_of(one) for one in (value.start, value.stop, value.step)))
+    return _kind_of_items(value, depth)
+
+
+def _kind_of_tensor(value: Any) -> Any:
+    import torch
+
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+        return ("other", type(value))
+    return ("tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape))
+
+
+def _kind_of_items(value: Any, depth: int) -> Any:
     if isinstance(value, tuple | list) and depth < _MOST_DEPTH and len(value) <= _MOST_ITEMS:
         items = tuple(kind_of(one, depth + 1) for one in value)
         if type(value) in (tuple, list):
@@ -144,7 +154,7 @@ class SharedState:
         self._known: dict[tuple[int, str], _Access] = {}
 
     def see(self, value: Any, name: str, kind: str) -> Any:
-        """Note that an attribute is read ("load"), set ("store"), or both at once ("add"); return the object."""
+        """Note that an attribute is read ("load"), set ("store"), or both ("add"); return the object."""
         access = self._known.setdefault((id(value), name), _Access(value))
         access.first.setdefault(self.instance, kind)
         access.is_read |= kind == "load"
@@ -173,6 +183,14 @@ class SharedState:
         }
 
 
+# Of these nodes, only what these fields have is seen: defaults, annotations and patterns stay as they are.
+_SEEN_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), ("body",)),
+    ast.AnnAssign: ("value", "target"),
+    ast.match_case: ("guard", "body"),
+}
+
+
 class _Observing(ast.NodeTransformer):
     """Makes the tree of a unit whose expressions are seen."""
 
@@ -181,16 +199,8 @@ class _Observing(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         number = self._numbers.get(id(node), -1)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # defaults and annotations stay
-            node.body = [self.visit(one) for one in node.body]
-            return node
-        if isinstance(node, ast.AnnAssign):
-            node.value = node.value and self.visit(node.value)
-            node.target = self.visit(node.target)
-            return node
-        if isinstance(node, ast.match_case):
-            node.guard = node.guard and self.visit(node.guard)
-            node.body = [self.visit(one) for one in node.body]
+        if type(node) in _SEEN_FIELDS:
+            self._visit_fields(node, _SEEN_FIELDS[type(node)])
             return node
         if isinstance(node, ast.JoinedStr | ast.Constant | ast.pattern):
             return node
@@ -213,9 +223,18 @@ class _Observing(ast.NodeTransformer):
             return found
         return ast.copy_location(ast.Call(placeholder(0), [ast.Constant(number), found], []), node)
 
+    def _visit_fields(self, node: ast.AST, names: Sequence[str]) -> None:
+        for name in names:
+            value = getattr(node, name)
+            if isinstance(value, list):
+                setattr(node, name, [self.visit(one) for one in value])
+            elif value is not None:
+                setattr(node, name, self.visit(value))
+
     def _see_changed(self, node: Any) -> None:
         if isinstance(node, ast.AugAssign):
-            before: ast.expr = ast.Name(node.target.id, ast.Load())
+            target: Any = node.target
+            before: ast.expr = ast.Name(target.id, ast.Load())
             node.value = ast.copy_location(ast.Call(placeholder(1), [before, node.value], []), node.value)
         elif isinstance(node, ast.Subscript):
             node.value = ast.copy_location(ast.Call(placeholder(1), [node.value], []), node.value)
@@ -245,7 +264,7 @@ def assigned_attributes(units: Iterable[Unit]) -> set[str]:
             if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load):
                 found.add(one.attr)
             if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "setattr":
-                found |= {arg.value for arg in one.args[1:2] if isinstance(arg, ast.Constant)}
+                found |= {str(arg.value) for arg in one.args[1:2] if isinstance(arg, ast.Constant)}
     return found
 
 
@@ -316,7 +335,7 @@ class Observation:
     Parameters
     ----------
     run : callable
-        Runs all samples, as often as it is called; calls what it is given with the number of each, before it runs.
+        Runs all samples, as often as it is called; calls what it is given with the number of each before.
     """
 
     def __init__(self, run: Callable[..., Any]) -> None:
@@ -356,8 +375,3 @@ class Observation:
     def fact(self, unit: Unit, node: ast.AST) -> Fact | None:
         """Return what an expression gave; None where it never ran."""
         return self.facts.of.get((self._numbers.get(unit, -1), unit.numbers[node]))
-
-
-def instances_copied(instances: Sequence[Any]) -> list[Any]:
-    """Return instances that a run may change."""
-    return [copy.deepcopy(one) for one in instances]

@@ -52,7 +52,8 @@ def plan_recorded(
     types: dict[tuple[str, tuple[int, ...]], None] = {}
     for _, shape in model.constants:
         types[("float32", shape)] = None
-    for block in (*model.blocks, *blocks):
+    both: list[BlockModel | BatchedBlock] = [*model.blocks, *blocks]
+    for block in both:
         types |= dict.fromkeys((*block.operands, *block.results))
     description = _description(model, list(types), blocks, lowered, splits)
     specs: dict[str, dict[str, Any]] = {}

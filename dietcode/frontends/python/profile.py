@@ -1,4 +1,4 @@
-"""How often each number of rows comes, and which block reads which, by recording samples with blocks that PyTorch computes."""
+"""How often each number of rows comes, and which block reads which: samples, with blocks by PyTorch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import ctypes
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dietcode.frontends.python.blocks import Block, numbers_as_tensors
+from dietcode.frontends.python.blocks import Block
+from dietcode.frontends.python.region_modules import numbers_as_tensors
 from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
 from dietcode.runtime.recorded.variants import Type, machine_of_types
 
-_PHASE_BITS = 24
 Sources = tuple[NumberSource | None, ...]
 
 
@@ -44,9 +44,20 @@ class TorchMachine:
         for block in blocks:
             self.types += [*block.operands, *block.results]
         self.types = list(dict.fromkeys([*self.types, NUMBER, ("float32", ())]))
+        words, num_buffers = self._words(phases)
+        program = array("q", [num_buffers, len(blocks), *[0] * len(blocks), 0, 0])
+        pairs = [
+            (self.types.index(("float32", one.shape)), one.__array_interface__["data"][0]) for one in kept
+        ]
+        self.machine = machine_of_types(
+            self.types, pairs, MAX_ROWS, words, len(blocks), num_buffers, program, kept
+        )
+
+    def _words(self, phases: Sequence[int]) -> tuple[list[int], int]:
+        """Return the blocks as the recorder takes them, and how many buffers they have."""
         words: list[int] = []
         num_buffers = 0
-        for block, phase in zip(blocks, phases, strict=True):
+        for block, phase in zip(self._blocks, phases, strict=True):
             words += [phase, MAX_ROWS, len(block.operands), len(block.results), 0]
             for one in block.operands:
                 is_number = one == NUMBER
@@ -56,13 +67,7 @@ class TorchMachine:
                 words += [self.types.index(one), num_buffers]
                 num_buffers += 1
             words.append(-1)
-        program = array("q", [num_buffers, len(blocks), *[0] * len(blocks), 0, 0])
-        pairs = [
-            (self.types.index(("float32", one.shape)), one.__array_interface__["data"][0]) for one in kept
-        ]
-        self.machine = machine_of_types(
-            self.types, pairs, MAX_ROWS, words, len(blocks), num_buffers, program, kept
-        )
+        return words, num_buffers
 
     def compute(self, block: int, depth: int, count: int, operands: Any, results: Any) -> None:
         """Run a block; as the recorder calls it."""
@@ -104,7 +109,8 @@ def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> Any:
     size = 4 * int(np.prod(shape, dtype=np.int64))
     if not size:
         return np.empty(shape, dtype)
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 @dataclass
@@ -188,7 +194,3 @@ def lowest_of(runs: Sequence[Watched], block: int) -> Lowest | None:
                 rest[count - sources[chosen]] += 1
         rows.update(count for count in of_flush.values() if count)
     return Lowest(chosen, dict(rows), dict(rest))
-
-
-Recorded = Callable[[TorchMachine, Watched, int], Any]
-"""``(machine, watched, instances)``: records that many samples."""

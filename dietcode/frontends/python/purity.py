@@ -1,12 +1,13 @@
-"""Which functions are tensor code alone: what they return follows from their arguments, and nothing is changed."""
+"""Which functions are tensor code alone: results follow from the arguments, and nothing is changed."""
 
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import inspect
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from dietcode.frontends.python.observing import Observation, assigned_attributes, is_in_place
@@ -15,63 +16,40 @@ from dietcode.programs.module import MarkedBlock
 from dietcode.runtime.recorded.units import Unit, unit_of
 
 _BUILTINS = frozenset(
-    getattr(builtins, name)
-    for name in (
-        "abs all any bool dict enumerate float getattr hasattr int isinstance len list map max min range reversed "
-        "slice sorted sum tuple zip"
-    ).split()
+    {abs, all, any, bool, dict, enumerate, float, getattr, hasattr, int, isinstance, len, list, map, max, min}
+    | {range, reversed, slice, sorted, sum, tuple, zip}
 )
-_LISTS = frozenset({"append", "extend"})
-_MAKING = "tensor as_tensor zeros ones full eye arange linspace zeros_like ones_like full_like".split()
-_NOT_PURE = (
-    "rand",
-    "normal",
-    "multinomial",
-    "bernoulli",
-    "dropout",
-    "poisson",
-    "rrelu",
-    "gumbel",
+_LIST_METHODS = frozenset({"append", "extend"})
+_SIZE_METHODS = frozenset({"size", "dim", "ndimension", "numel", "is_floating_point", "stride"})
+_MAKING = (
+    *("tensor", "as_tensor", "zeros", "ones", "full", "eye", "arange", "linspace"),
+    *("zeros_like", "ones_like", "full_like"),
+)
+
+# Parts of the names of PyTorch's functions that are not pure.
+_RANDOM = (
+    *("rand", "normal", "multinomial", "bernoulli", "dropout", "poisson", "rrelu", "gumbel"),
+    *("exponential", "geometric", "cauchy", "uniform"),
+)
+_OF_MEMORY = (
     "empty",
-    "backward",
-    "hook",
     "storage",
     "data_ptr",
     "share_memory",
-    "set_",
-    "resize",
-    "numpy",
-    "__set",
     "pin_memory",
-    "save",
-    "load",
-    "exponential",
-    "geometric",
-    "cauchy",
-    "uniform",
-    "random",
-    "compile",
+    "resize",
+    "set_",
+    "__set",
+    "numpy",
 )
-_CHANGING = (
-    ast.Global,
-    ast.Nonlocal,
-    ast.Delete,
-    ast.Try,
-    ast.ClassDef,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.Import,
-    ast.ImportFrom,
-    ast.Yield,
-    ast.YieldFrom,
-    ast.Await,
-    ast.With,
-    ast.AsyncWith,
-    ast.AsyncFor,
-    ast.JoinedStr,
-    ast.NamedExpr,
-    ast.Lambda,
-)
+_OF_STATE = ("backward", "hook", "save", "load", "compile")
+_IMPURE_WORDS = (*_RANDOM, *_OF_MEMORY, *_OF_STATE)
+
+# Nodes that no pure function has.
+_BINDING = (ast.Global, ast.Nonlocal, ast.Delete, ast.NamedExpr, ast.Import, ast.ImportFrom)
+_DEFINING = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncWith, ast.AsyncFor)
+_IMPURE_NODES = (*_BINDING, *_DEFINING, *_SUSPENDING, ast.Try, ast.JoinedStr)
 
 
 @functools.cache
@@ -86,7 +64,7 @@ def _functions_of_torch() -> tuple[frozenset[Any], frozenset[str]]:
     for one in known:
         name = getattr(one, "__name__", "")
         is_changing = name.endswith("_") and not name.endswith("__")
-        if one in ignored or is_changing or any(word in name for word in _NOT_PURE):
+        if one in ignored or is_changing or any(word in name for word in _IMPURE_WORDS):
             continue
         try:
             functions.add(one)
@@ -108,6 +86,25 @@ def is_torch_function(value: Any) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _Scope:
+    """The variables of a function.
+
+    Attributes
+    ----------
+    local : set of str
+        Its parameters, and what it assigns.
+    assigned_outside : set of str
+        What functions around it assign, and global variables that functions assign.
+    made_lists : set of str
+        Lists that it makes itself.
+    """
+
+    local: set[str]
+    assigned_outside: set[str]
+    made_lists: set[str]
+
+
 class Purity:
     """Tells which functions and modules are tensor code alone.
 
@@ -124,15 +121,12 @@ class Purity:
         self.assigned = assigned_attributes(observation.units)
         statements = (one for unit in observation.units for one in unit.nodes if isinstance(one, ast.Global))
         self._assigned_globals = {name for one in statements for name in one.names}
-        self.refused: set[Any] = set()  # functions that cannot be exported
 
     def is_pure(self, value: Any) -> bool:
         """Whether a value that is called is tensor code alone."""
         import torch
 
-        if is_torch_function(value):
-            return True
-        if isinstance(value, MarkedBlock):
+        if is_torch_function(value) or isinstance(value, MarkedBlock):
             return True
         if isinstance(value, torch.nn.Module):
             return self._is_pure_module(value)
@@ -177,57 +171,58 @@ class Purity:
         return found
 
     def _is_pure_function(self, function: Any) -> bool:
-        if not isinstance(function, FunctionType) or function in self.refused:
+        if not isinstance(function, FunctionType):
             return False
         code = function.__code__
         if code not in self._known:
             self._known[code] = False  # where it calls itself
-            unit = unit_of(code)
-            unit = next((one for one in self._observation.units if unit and one.digest == unit.digest and one.qualname == unit.qualname), None)  # fmt: skip
+            unit = self._observed_unit(code)
             node = None if unit is None else function_node(unit, code)
             if unit is not None and node is not None and not inspect.isgeneratorfunction(function):
                 self._known[code] = self._is_pure_body(unit, node)
         return self._known[code]
 
+    def _observed_unit(self, code: CodeType) -> Unit | None:
+        """Return the unit of code; where a file is loaded twice, the one that samples ran."""
+        own = unit_of(code)
+        if own is None:
+            return None
+        same = (one for one in self._observation.units if one.digest == own.digest)
+        return next((one for one in same if one.qualname == own.qualname), None)
+
     def _is_pure_body(self, unit: Unit, node: Any) -> bool:
-        fact = self._observation.fact
-        parameters = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-        stored = {
-            one.id
-            for one in ast.walk(node)
-            if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)
-        }
-        local = parameters | stored
+        local = _local_names(node)
         around = _names_around(unit, node) - local
         if around and not all(isinstance(one, ast.Constant) for one in _defaults(node)):
             return False  # each function that is made has defaults of its own
-        made = _made_lists(node)
+        scope = _Scope(local, around | self._assigned_globals, _made_lists(node))
         body = node.body if isinstance(node.body, list) else [node.body]
-        for one in (inner for statement in body for inner in ast.walk(statement)):
-            if isinstance(one, _CHANGING):
-                if not (isinstance(one, ast.With) and _is_no_grad(one)):
-                    return False
-            known = fact(unit, one) if one in unit.numbers else None
-            if isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load):
-                return False
-            if isinstance(one, ast.AugAssign) and (
-                not isinstance(one.target, ast.Name) or self._has_tensor(unit, one.value)
-            ):
-                return False
-            if isinstance(one, ast.Call) and not self._may_call(unit, one, made):
-                return False
-            if isinstance(one, ast.Attribute) and known is not None and not self._may_read(one, known):
-                return False
-            if isinstance(one, ast.Name) and one.id not in local and known is not None:
-                if not _is_constant(known) or any(kind[0] == "other" for kind in known.kinds):
-                    return False
-                if one.id in around | self._assigned_globals and not _is_one_object(known):
-                    return False
-            if isinstance(one, ast.For | ast.comprehension) and self._is_of_lists(unit, one.iter, made):
-                return False
-            if isinstance(one, ast.If | ast.While | ast.IfExp) and self._has_tensor(unit, one.test):
-                return False
-        return True
+        return all(self._is_pure_node(unit, one, scope) for statement in body for one in ast.walk(statement))
+
+    def _is_pure_node(self, unit: Unit, node: ast.AST, scope: _Scope) -> bool:
+        """Whether a node itself changes nothing, and reads only what does not change."""
+        if isinstance(node, ast.With):
+            return _is_no_grad(node)
+        if isinstance(node, _IMPURE_NODES):
+            return False
+        if isinstance(node, ast.expr):
+            return self._is_pure_expression(unit, node, scope)
+        if isinstance(node, ast.AugAssign):
+            return isinstance(node.target, ast.Name) and not self._has_tensor(unit, node.value)
+        if isinstance(node, ast.For | ast.comprehension):
+            return not self._is_of_lists(unit, node.iter, scope.made_lists)
+        return not isinstance(node, ast.If | ast.While) or not self._has_tensor(unit, node.test)
+
+    def _is_pure_expression(self, unit: Unit, node: ast.expr, scope: _Scope) -> bool:
+        if isinstance(node, ast.Call):
+            return self._may_call(unit, node, scope.made_lists)
+        if isinstance(node, ast.IfExp):
+            return not self._has_tensor(unit, node.test)
+        if isinstance(node, ast.Name):
+            return node.id in scope.local or self._may_read_outer(unit, node, scope)
+        if isinstance(node, ast.Attribute):
+            return isinstance(node.ctx, ast.Load) and self._may_read(unit, node)
+        return not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load)
 
     def _has_tensor(self, unit: Unit, node: ast.AST) -> bool:
         known = self._observation.fact(unit, node)
@@ -243,20 +238,28 @@ class Purity:
                 return True
         return False
 
-    def _may_read(self, node: ast.Attribute, known: Any) -> bool:
-        if node.attr in self.assigned:
+    def _may_read(self, unit: Unit, node: ast.Attribute) -> bool:
+        known = self._observation.fact(unit, node)
+        if known is None:
+            return True  # samples did not come there
+        are_of_library = all(kind[0] != "other" or _is_library(kind[1]) for kind in known.kinds)
+        return node.attr not in self.assigned and are_of_library
+
+    def _may_read_outer(self, unit: Unit, node: ast.Name, scope: _Scope) -> bool:
+        """Whether a variable that is not the function's own has one value, or few objects."""
+        known = self._observation.fact(unit, node)
+        if known is None:
+            return True  # samples did not come there
+        if not _is_constant(known) or any(kind[0] == "other" for kind in known.kinds):
             return False
-        return all(kind[0] != "other" or _is_library(kind[1]) for kind in known.kinds)
+        return node.id not in scope.assigned_outside or _is_one_object(known)
 
     def _may_call(self, unit: Unit, node: ast.Call, made: set[str]) -> bool:
-        if is_in_place(node):
-            return False
-        if any(one.arg == "out" for one in node.keywords):
-            return False
         function = node.func
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            if function.attr in _LISTS and function.value.id in made:
-                return True
+        if is_in_place(node) or any(one.arg == "out" for one in node.keywords):
+            return False
+        if _is_list_method(function, made):
+            return True
         if isinstance(function, ast.Name) and function.id == "super":
             return False
         known = self._observation.fact(unit, function)
@@ -270,15 +273,23 @@ class Purity:
         )
 
 
+def _is_list_method(function: ast.expr, made: set[str]) -> bool:
+    """Whether a function that is called adds to a list that the function itself has made."""
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr in _LIST_METHODS
+        and isinstance(function.value, ast.Name)
+        and function.value.id in made
+    )
+
+
 def _has_values(kind: Any) -> bool:
     return not kind[1] or any(one[0] != "object" for one in kind[1])
 
 
 def is_size_method(value: Any) -> bool:
     """Whether a value is a method of a tensor that says its sizes."""
-    return isinstance(value, tuple) and value in {
-        ("method", name) for name in ("size", "dim", "ndimension", "numel", "is_floating_point", "stride")
-    }
+    return isinstance(value, tuple) and value in {("method", name) for name in _SIZE_METHODS}
 
 
 def _is_hashable(value: Any) -> bool:
@@ -307,11 +318,21 @@ def _is_one_object(known: Any) -> bool:
     return len(known.objects) == 1 and all(kind == ("object",) for kind in known.kinds)
 
 
+def _local_names(node: Any) -> set[str]:
+    """Return the parameters of a function, and what it assigns."""
+    parameters = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    return parameters | _stored_names(ast.walk(node))
+
+
 def _names_around(unit: Unit, node: ast.AST) -> set[str]:
     """Return the names that functions around a function assign, and it may read."""
     within = set(ast.walk(node))
-    names = {one.id for one in unit.nodes if isinstance(one, ast.Name) and one not in within and not isinstance(one.ctx, ast.Load)}  # fmt: skip
-    return names | {one.arg for one in unit.nodes if isinstance(one, ast.arg) and one not in within}
+    outside = [one for one in unit.nodes if one not in within]
+    return _stored_names(outside) | {one.arg for one in outside if isinstance(one, ast.arg)}
+
+
+def _stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
 
 
 def _defaults(node: Any) -> list[ast.expr]:
@@ -331,7 +352,7 @@ def _made_lists(node: ast.AST) -> set[str]:
 
 def function_node(unit: Unit, code: Any) -> Any:
     """Return the node of a function of a unit; None where two stand at one place."""
-    found = []
+    found: list[ast.AST] = []
     for one in unit.nodes:
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             line = min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])

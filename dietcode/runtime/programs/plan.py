@@ -188,7 +188,7 @@ def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
 
 def _read(data: Mapping[str, Any]) -> ProgramPlan:
     own = _read_blocks(data)
-    types, blocks = own["types"], own["blocks"]
+    blocks = own["blocks"]
     records = tuple(map(record_of, _listed(data, "records")))
     names = tuple(map(str, _listed(data, "names")))
     if len(records) * len(names) > _MOST_FIELDS:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
-
 
 from dietcode.runtime import recorder
 
@@ -29,9 +28,9 @@ class Described:
     Attributes
     ----------
     specs : list of Spec
-        Of each ``["root", name]``, ``["equal", type, text]``, ``["dtype", name]``, ``["tensor", dtype, shape]``,
-        ``["int"]``, ``["float"]``, ``["tuple" or "list", [specs]]``, ``["record", class, [specs]]`` or
-        ``["slice", [specs]]``.
+        Of each ``["root", name]``, ``["equal", type, text]``, ``["dtype", name]``,
+        ``["tensor", dtype, shape]``, ``["int"]``, ``["float"]``, ``["tuple" or "list", [specs]]``,
+        ``["record", class, [specs]]`` or ``["slice", [specs]]``.
     leaves : list of object
         Tensors and numbers, in order.
     roots : list of object
@@ -52,73 +51,79 @@ def describe(args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callabl
     fixed : callable
         Whether the whole number at a position among the leaves stands for itself, as a size does.
     name_of : callable
-        ``(root) -> str``: what tells apart what is computed with a root; the same for two modules of one class and
-        of the same sizes.
+        ``(root) -> str``: what tells apart what is computed with a root; the same for two modules of one
+        class and of the same sizes.
 
     Raises
     ------
     UndescribedError
         One of them is of another kind.
     """
-    found = Described()
-    found.specs = [_spec(one, found, fixed, name_of, 0) for one in args]
+    describing = _Describing(fixed, name_of)
+    found = describing.found
+    found.specs = [describing.spec(one, 0) for one in args]
     if len(found.leaves) > _MOST_LEAVES:
         raise UndescribedError("more tensors and numbers than a block takes")
     return found
 
 
-def _spec(
-    value: Any, found: Described, fixed: Callable[[int], bool], name_of: Callable[[Any], str], depth: int
-) -> Spec:
-    import torch
+class _Describing:
+    """Describes arguments one after the other."""
 
-    if type(value) is Handle and value.tensor is None:  # whose class would be asked of its value
-        found.leaves.append(value)
-        dtype, shape = DTYPES[value.dtype_code], list(value.type_shape)
-        return ["int"] if dtype == "int64" and not shape else ["tensor", dtype, shape]
-    if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        if dtype not in DTYPES or value.device.type != "cpu" or value.layout is not torch.strided:
-            raise UndescribedError(f"a tensor {dtype} on {value.device}")
-        if dtype in ("int64", "int32") and not value.shape:
-            found.leaves.append(value)
-            return ["int"]
-        found.leaves.append(value)
-        return ["tensor", dtype, list(value.shape)]
-    if type(value) is int:
-        if fixed(len(found.leaves)):
-            return ["equal", "int", str(value)]
-        found.leaves.append(value)
-        return ["int"]
-    if type(value) is float:
-        if fixed(len(found.leaves)):
-            return ["equal", "float", value.hex()]
-        found.leaves.append(value)
-        return ["float"]
-    if value is None or type(value) in (bool, str):
-        return ["equal", type(value).__name__, str(value)]
-    if isinstance(value, torch.dtype | torch.device):
-        found.roots.append(value)
-        return ["dtype", str(value)]
-    if depth > _MOST_DEPTH:
-        raise UndescribedError("values that are nested deeply")
+    def __init__(self, fixed: Callable[[int], bool], name_of: Callable[[Any], str]) -> None:
+        self.found = Described()
+        self._fixed, self._name_of = fixed, name_of
 
-    def inner(values: Any) -> list[Spec]:
-        return [_spec(one, found, fixed, name_of, depth + 1) for one in values]
+    def spec(self, value: Any, depth: int) -> Spec:
+        """Return a value as data."""
+        import torch
 
-    if type(value) in (tuple, list):
-        return [type(value).__name__, inner(value)]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        found.roots.append(type(value))
-        return ["record", _class_name(type(value)), inner(value)]
-    if type(value) is slice:
-        return ["slice", inner((value.start, value.stop, value.step))]
-    if isinstance(
-        value, torch.nn.Module | FunctionType | MethodType | BuiltinFunctionType | type
-    ) or callable(value):
-        found.roots.append(value)
-        return ["root", name_of(value)]
-    raise UndescribedError(f"an object {type(value).__name__}")
+        if type(value) is Handle and value.tensor is None:  # whose class would be asked of its value
+            return self._tensor(value, DTYPES[value.dtype_code], list(value.type_shape), ("int64",))
+        if isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).removeprefix("torch.")
+            if dtype not in DTYPES or value.device.type != "cpu" or value.layout is not torch.strided:
+                raise UndescribedError(f"a tensor {dtype} on {value.device}")
+            return self._tensor(value, dtype, list(value.shape), ("int64", "int32"))
+        if type(value) in (int, float):
+            return self._number(value)
+        if value is None or type(value) in (bool, str):
+            return ["equal", type(value).__name__, str(value)]
+        if isinstance(value, torch.dtype | torch.device):
+            return self._root("dtype", value, str(value))
+        return self._composed(value, depth)
+
+    def _tensor(self, value: Any, dtype: str, shape: list[int], whole: Sequence[str]) -> Spec:
+        self.found.leaves.append(value)
+        return ["int"] if dtype in whole and not shape else ["tensor", dtype, shape]
+
+    def _number(self, value: float) -> Spec:
+        word = type(value).__name__
+        if self._fixed(len(self.found.leaves)):
+            return ["equal", word, value.hex() if isinstance(value, float) else str(value)]
+        self.found.leaves.append(value)
+        return [word]
+
+    def _root(self, word: str, value: Any, name: str) -> Spec:
+        self.found.roots.append(value)
+        return [word, name]
+
+    def _composed(self, value: Any, depth: int) -> Spec:
+        """Return a value that has others, or is a module or a function."""
+        if depth > _MOST_DEPTH:
+            raise UndescribedError("values that are nested deeply")
+        if type(value) in (tuple, list):
+            return [type(value).__name__, self._inner(value, depth)]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return [*self._root("record", type(value), _class_name(type(value))), self._inner(value, depth)]
+        if type(value) is slice:
+            return ["slice", self._inner((value.start, value.stop, value.step), depth)]
+        if callable(value):
+            return self._root("root", value, self._name_of(value))
+        raise UndescribedError(f"an object {type(value).__name__}")
+
+    def _inner(self, values: Sequence[Any], depth: int) -> list[Spec]:
+        return [self.spec(one, depth + 1) for one in values]
 
 
 def _class_name(cls: type) -> str:
@@ -149,21 +154,26 @@ class Names:
         if isinstance(value, MethodType):
             return f"{value.__func__.__qualname__} of {self(value.__self__)}"
         inner = getattr(value, "function", None)
-        if inner is not None and hasattr(value, "eager") is False and isinstance(inner, FunctionType):
+        if inner is not None and not hasattr(value, "eager") and isinstance(inner, FunctionType):
             return f"block {self(inner)}"
         if isinstance(value, FunctionType):
-            parts = [f"{name}={self(one)}" for name, one in captured(value)]
-            return f"{value.__qualname__}({', '.join(parts)})"
+            return f"{value.__qualname__}({self._fields(captured(value))})"
+        return self._value_name(value)
+
+    def _value_name(self, value: Any) -> str:
+        import torch
+
         if isinstance(value, torch.Tensor):
             return f"{value.dtype}{list(value.shape)}"
+        qualname = type(value).__qualname__
         if hasattr(value, "__dict__") and not callable(value):
-            parts = [f"{name}={self(one)}" for name, one in sorted(vars(value).items())]
-            return f"{type(value).__qualname__}({', '.join(parts)})"
+            return f"{qualname}({self._fields(sorted(vars(value).items()))})"
         if isinstance(value, _PLAIN):
             return repr(value)[:200]
-        return (
-            f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
-        )
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', qualname)}"
+
+    def _fields(self, fields: Iterable[tuple[str, Any]]) -> str:
+        return ", ".join(f"{name}={self(one)}" for name, one in fields)
 
 
 def _module_name(module: Any) -> str:
@@ -172,18 +182,9 @@ def _module_name(module: Any) -> str:
         own = [
             f"{name}={_plain(value)}" for name, value in sorted(vars(one).items()) if _is_plain(name, value)
         ]
-        tensors = [
-            f"{name}:{value.dtype}{list(value.shape)}"
-            for group in (one._parameters, one._buffers)
-            for name, value in group.items()
-            if value is not None
-        ]
-        missing = [
-            name
-            for group in (one._parameters, one._buffers)
-            for name, value in group.items()
-            if value is None
-        ]
+        named = [*one._parameters.items(), *one._buffers.items()]
+        tensors = [f"{name}:{value.dtype}{list(value.shape)}" for name, value in named if value is not None]
+        missing = [name for name, value in named if value is None]
         parts.append(f"{path}:{type(one).__qualname__}({', '.join([*own, *tensors, *missing])})")
     return "; ".join(parts)
 
@@ -201,7 +202,7 @@ def _plain(value: Any) -> str:
 
 
 def captured(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the modules, functions and tensors of a function's outer functions that it reads, with their names."""
+    """Yield the modules, functions and tensors that a function reads of outer functions, with names."""
     import torch
 
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

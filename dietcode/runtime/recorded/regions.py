@@ -50,8 +50,10 @@ class Region:
     def from_json(cls, data: Mapping[str, Any]) -> Region:
         """Return what `to_json` wrote."""
         return cls(
-            *(tuple(map(int, data[key])) for key in ("statements", "hoisted", "leaves")),
-            tuple(map(str, data["outputs"])),
+            statements=tuple(map(int, data["statements"])),
+            hoisted=tuple(map(int, data["hoisted"])),
+            leaves=tuple(map(int, data["leaves"])),
+            outputs=tuple(map(str, data["outputs"])),
         )
 
     @property

@@ -193,7 +193,8 @@ def filled(code: CodeType, objects: Sequence[Any]) -> CodeType:
 
 def placeholder(number: int) -> ast.Constant:
     """Return a constant that stands for an object."""
-    return ast.Constant((PLACEHOLDER, number))
+    value: Any = (PLACEHOLDER, number)
+    return ast.Constant(value)
 
 
 def _keyed(code: CodeType) -> dict[tuple[str, int, int], CodeType]:

@@ -21,15 +21,13 @@ from dietcode.runtime.recorded.describing import (
 from dietcode.runtime.recorded.regions import Region
 from dietcode.runtime.recorded.units import Unit
 
-Machine = recorder.Machine
-Site = recorder.Site
-
 Type = tuple[str, tuple[int, ...]]
 NUMBER: Type = ("int32", ())
-(_ROOT, _EQUAL, _TENSOR, _INT, _FLOAT, _TUPLE, _LIST, _RECORD, _MADE, _ANY, _SLICE) = range(11)
-_ARGUMENT, _CONSTANT = 11, 12
-_WORDS = {"tuple": _TUPLE, "list": _LIST}
-_MOST_BOUND = 64  # variants of a region, for all modules that it is called with
+# Kinds as ``recorder.h`` numbers them, of arguments and of results.
+_ROOT, _EQUAL, _TENSOR, _INT, _FLOAT, _TUPLE, _LIST, _RECORD, _MADE = range(9)
+_SLICE, _ARGUMENT, _CONSTANT = 10, 11, 12
+_OBJECT, _RESULT = 0, 1
+_SEQUENCES = {"tuple": _TUPLE, "list": _LIST}
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,15 @@ class Variant:
     specs : list of Spec
         As `dietcode.runtime.recorded.describing.describe` gives them.
     notes : list of (int, list of int)
-        Blocks, and where their operands come from: a leaf of the arguments, or -(k + 1) for the k-th result of the notes
-        before.
+        Blocks, and where their operands come from: a leaf of the arguments, or -(k + 1) for the k-th result
+        of the notes before.
     result : Spec
-        A tree: ``["result", dtype, shape]``, in order; ``["made", k, dtype]`` of the k-th constant; ``["leaf", k]``,
-        ``["constant", value]``, and of these ``["tuple" or "list", […]]`` and ``["record", class, […]]``.
+        A tree: ``["result", dtype, shape]``, in order; ``["made", k, dtype]`` of the k-th constant;
+        ``["leaf", k]``, ``["constant", value]``, and of these ``["tuple" or "list", […]]`` and
+        ``["record", class, […]]``.
     weights : dict of str to (int, str)
-        Of each weight that a root has: which root, -1 for what the region's own text names, and the way to it.
+        Of each weight that a root has: which root, -1 for what the region's own text names, and the way to
+        it.
     limits : list of int or None
         Of each leaf that is a whole number, below what it has to be.
     first_result : int
@@ -100,71 +100,86 @@ def words_of(
     classes : callable
         ``(name) -> class`` of named tuples that are returned.
     """
-    objects: list[Any] = []
-    given, leaf = iter(roots), iter(range(1 << 16))
-
-    def named(value: Any) -> int:
-        objects.append(value)
-        return len(objects) - 1
-
-    def argument(spec: Any) -> list[int]:
-        word, *rest = spec
-        if word in ("root", "dtype"):
-            return [_ROOT, named(next(given))]
-        if word == "equal":
-            value = _equal(*rest)
-            return [_ROOT if value is None or isinstance(value, bool) else _EQUAL, named(value)]
-        if word == "tensor":
-            next(leaf)
-            dtype, shape = rest
-            shape = tuple(shape)
-            number = types.index(("float32", shape))
-            if dtype == "float32":
-                return [_TENSOR, number, len(shape), *shape]
-            return [_MADE, number, DTYPES.index(dtype), len(shape), *shape]
-        if word == "int":
-            limit = variant.limits[next(leaf)] if variant.limits else None
-            return [_INT, types.index(NUMBER), -1 if limit is None else limit]
-        if word == "float":
-            next(leaf)
-            return [_FLOAT, types.index(("float32", ()))]
-        if word == "slice":
-            return [_SLICE, *(n for one in rest[0] for n in argument(one))]
-        if word == "record":
-            cls = named(next(given))
-            return [_RECORD, cls, len(rest[1]), *(n for one in rest[1] for n in argument(one))]
-        return [_WORDS[word], len(rest[0]), *(n for one in rest[0] for n in argument(one))]
-
-    words = [len(variant.specs), *(n for one in variant.specs for n in argument(one))]
+    coding = _Coding(variant, types, roots, classes)
+    words = [len(variant.specs), *coding.arguments(variant.specs)]
     words.append(len(variant.notes))
     for block, operands in variant.notes:
         words += [block, len(operands), *operands]
-    position = iter(range(variant.first_result, 1 << 16))
+    words += coding.result(variant.result)
+    return array("q", words), tuple(coding.objects)
 
-    def result(spec: Any) -> list[int]:
+
+class _Coding:
+    """Writes the arguments and the result of a variant in words.
+
+    Attributes
+    ----------
+    objects : list
+        What words name, by position.
+    """
+
+    def __init__(
+        self, variant: Variant, types: Sequence[Type], roots: Sequence[Any], classes: Callable[[str], Any]
+    ) -> None:
+        self._limits, self._types, self._classes = variant.limits, types, classes
+        self._roots, self._leaves = iter(roots), iter(range(1 << 16))
+        self._results = iter(range(variant.first_result, 1 << 16))
+        self.objects: list[Any] = []
+
+    def _named(self, value: Any) -> int:
+        self.objects.append(value)
+        return len(self.objects) - 1
+
+    def arguments(self, specs: Sequence[Any]) -> list[int]:
+        """Return the words of arguments that follow each other."""
+        return [word for one in specs for word in self._argument(one)]
+
+    def _argument(self, spec: Any) -> list[int]:
+        word, *rest = spec
+        if word in ("root", "dtype"):
+            return [_ROOT, self._named(next(self._roots))]
+        if word == "equal":
+            value = equal_value(*rest)
+            return [_ROOT if value is None or isinstance(value, bool) else _EQUAL, self._named(value)]
+        if word in ("tensor", "int", "float"):
+            return self._leaf(word, rest, next(self._leaves))
+        if word == "slice":
+            return [_SLICE, *self.arguments(rest[0])]
+        if word == "record":
+            cls = self._named(next(self._roots))
+            return [_RECORD, cls, len(rest[1]), *self.arguments(rest[1])]
+        return [_SEQUENCES[word], len(rest[0]), *self.arguments(rest[0])]
+
+    def _leaf(self, word: str, rest: Sequence[Any], leaf: int) -> list[int]:
+        if word == "int":
+            limit = self._limits[leaf] if self._limits else None
+            return [_INT, self._types.index(NUMBER), -1 if limit is None else limit]
+        if word == "float":
+            return [_FLOAT, self._types.index(("float32", ()))]
+        dtype, shape = rest[0], tuple(rest[1])
+        number = self._types.index(("float32", shape))
+        if dtype == "float32":
+            return [_TENSOR, number, len(shape), *shape]
+        return [_MADE, number, DTYPES.index(dtype), len(shape), *shape]
+
+    def result(self, spec: Any) -> list[int]:
+        """Return the words of a result's tree."""
         word, *rest = spec
         if word == "result":
-            return [1, next(position), DTYPES.index(rest[0])]
+            return [_RESULT, next(self._results), DTYPES.index(rest[0])]
         if word == "made":
             return [_CONSTANT, rest[0], DTYPES.index(rest[1])]
         if word == "leaf":
             return [_ARGUMENT, rest[0]]
         if word == "constant":
-            return [0, named(rest[0])]
-        if word == "record":
-            return [
-                _RECORD,
-                named(classes(rest[0])),
-                len(rest[1]),
-                *(n for one in rest[1] for n in result(one)),
-            ]
-        return [_WORDS[word], len(rest[0]), *(n for one in rest[0] for n in result(one))]
-
-    words += result(variant.result)
-    return array("q", words), tuple(objects)
+            return [_OBJECT, self._named(rest[0])]
+        items = rest[-1]
+        head = [_RECORD, self._named(self._classes(rest[0]))] if word == "record" else [_SEQUENCES[word]]
+        return [*head, len(items), *(n for one in items for n in self.result(one))]
 
 
-def _equal(kind: str, text: str) -> Any:
+def equal_value(kind: str, text: str) -> Any:
+    """Return the value of a spec ``["equal", kind, text]``."""
     if kind == "float":
         return float.fromhex(text)
     if kind == "int":
@@ -230,7 +245,7 @@ class RecordedRegion:
 
 
 def _fixed_in(specs: Sequence[Any]) -> frozenset[int]:
-    """Return which of the numbers among the arguments stand for themselves, by their places among all leaves."""
+    """Return which numbers among the arguments stand for themselves, by their places among all leaves."""
     leaves = iter(range(1 << 16))
 
     def walk(spec: Any) -> Iterator[int]:
@@ -250,20 +265,20 @@ class Sites:
     """The places of the source that call blocks, for all programs of this process."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Site, Callable[..., Any]]] = {}
+        self._known: dict[Any, tuple[recorder.Site, Callable[..., Any]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, unit: Unit, region: Region, function: Callable[..., Any], on_miss: Any) -> Site:
+    def of(self, unit: Unit, region: Region, function: Callable[..., Any], on_miss: Any) -> recorder.Site:
         """Return the site of a region; the first of two programs that have it makes it."""
         key = unit.file, unit.qualname, unit.digest, region
         place = (*key, id(function.__globals__))  # a file may be loaded twice
         with self._lock:
             if place not in self._known:
 
-                def missed(site: Site, args: tuple[Any, ...]) -> Any:
+                def missed(site: recorder.Site, args: tuple[Any, ...]) -> Any:
                     return on_miss(key, site, function, args)
 
-                self._known[place] = Site(missed), function
+                self._known[place] = recorder.Site(missed), function
             return self._known[place][0]
 
 
@@ -285,7 +300,7 @@ def bound_weights(variant: Variant, roots: Sequence[Any], function: Any) -> dict
 def machine_of_types(
     types: Sequence[Type], constants: Sequence[tuple[int, int]], max_rows: int, blocks: Sequence[int],
     num_blocks: int, num_buffers: int, program: array[int], kept: Any, fixed: Sequence[int] = (),
-) -> Machine:  # fmt: skip
+) -> recorder.Machine:  # fmt: skip
     """Return a machine of blocks.
 
     Parameters
@@ -316,4 +331,4 @@ def machine_of_types(
     words += [0, len(constants), *(n for pair in constants for n in pair), 0, 0]
     words += [num_blocks, *blocks, 0, 0, len(fixed) // 2, *fixed, 0, 0]
     shapes = tuple(torch.Size(shape) for _, shape in types)
-    return Machine(array("q", words), program, shapes, kept)
+    return recorder.Machine(array("q", words), program, shapes, kept)
