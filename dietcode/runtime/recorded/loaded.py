@@ -240,18 +240,17 @@ class RecordedProgram(Reopened):
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
 
     def _run(self, instances: list[Any], is_traced: bool = False) -> tuple[list[Any], Run]:
-        self._take_weights()
+        with self._lock:
+            self._take_weights()
+            session = self._session
+            run = self._free.pop() if self._free else Run(self._machine, self.max_bytes)
         self._rewritten.install()
-        try:
-            run = self._free.pop()
-        except IndexError:  # another thread has the others
-            run = Run(self._machine, self.max_bytes)
         run.is_traced = is_traced
         try:
             results = record_instances(
                 self.program,
                 instances,
-                self._session,
+                session,
                 run=run,
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
@@ -283,19 +282,22 @@ class RecordedProgram(Reopened):
 
     def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
         """Return the variant whose blocks have some tensors as their weights; others are taken before the next call."""
-        for variant, weights in variants:
-            if all(name in self._owners and self._owners[name][0] is one for name, one in weights.items()):
-                return variant
-        for variant, weights in variants:
-            if all(self._is_equal(name, one) for name, one in weights.items()):
-                for name, one in weights.items():
-                    self._owners.setdefault(name, (one, one._version, one.data_ptr()))
-                return variant
-        for _, weights in variants:
-            if not any(name in self._owners for name in weights):
-                self._others.update(weights)
-                break
-        return None
+        with self._lock:
+            for variant, weights in variants:
+                if all(
+                    name in self._owners and self._owners[name][0] is one for name, one in weights.items()
+                ):
+                    return variant
+            for variant, weights in variants:
+                if all(self._is_equal(name, one) for name, one in weights.items()):
+                    for name, one in weights.items():
+                        self._owners.setdefault(name, (one, one._version, one.data_ptr()))
+                    return variant
+            for _, weights in variants:
+                if not any(name in self._owners for name in weights):
+                    self._others.update(weights)
+                    break
+            return None
 
     def _is_equal(self, name: str, tensor: Any) -> bool:
         known = self._owners.get(name)
@@ -312,9 +314,8 @@ class RecordedProgram(Reopened):
         }
         if not changed and not self._others:
             return
-        with self._lock:
-            for name, tensor in {**changed, **self._others}.items():
-                self._weights[name] = np.array(tensor.detach().numpy(), np.float32, order="C")
-                self._owners[name] = tensor, tensor._version, tensor.data_ptr()
-            self._others.clear()
-            self._make()
+        for name, tensor in {**changed, **self._others}.items():
+            self._weights[name] = np.array(tensor.detach().numpy(), np.float32, order="C")
+            self._owners[name] = tensor, tensor._version, tensor.data_ptr()
+        self._others.clear()
+        self._make()

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import Names, UndescribedError
@@ -22,7 +22,15 @@ _of_thread = threading.local()
 def current_session() -> Session | None:
     """Return the session of this thread's innermost call; None outside of one."""
     stack = getattr(_of_thread, "stack", None)
-    return stack[-1] if stack else None
+    return stack[-1].session if stack else None
+
+
+class _Call(NamedTuple):
+    """What a call has for itself: threads share a session."""
+
+    session: Session
+    names: Names
+    tried: set[tuple[Any, str]]  # bound, by this call or another thread meanwhile, and called since
 
 
 class Session:
@@ -54,15 +62,14 @@ class Session:
             (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
         }
         self._classes, self._accepts = classes, accepts
-        self._names = Names()
         self._bound: dict[Any, set[str]] = {}
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Session:
         """Be the session of this thread."""
         if not hasattr(_of_thread, "stack"):
             _of_thread.stack = []
-        _of_thread.stack.append(self)
-        self._names = Names()
+        _of_thread.stack.append(_Call(self, Names(), set()))
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -75,31 +82,44 @@ class Session:
         if region is None:  # of another program, which shares the function
             return function(*args)
         try:
-            variants, described = region.variants_of(args, self._names)
+            call = _of_thread.stack[-1]
+            variants, described = region.variants_of(args, call.names)
             numbers = with_numbers(args)
             if numbers is not None:
                 return site.call(*numbers)
             name = "|".join(str(id(one)) for one in described.roots)
             bound = f"{name}|{described.specs}"
-            known = self._bound.setdefault(key, set())
-            if bound in known:
+            if (key, bound) in call.tried:
                 raise UndescribedError("numbers or tensors that its kernels do not take")
-            known.add(bound)
-            if len(known) > _MOST_BOUND:
-                raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
-            variant = self._accepts(
-                [(one, bound_weights(one, described.roots, function)) for one in variants]
-            )
-            if variant is None:
-                raise UndescribedError("other weights than those that it was compiled with")
-            words, objects = words_of(
-                variant, self.types, described.roots, lambda name: self._classes(region.unit, name)
-            )
-            site.add(self.machine, words, objects)
+            call.tried.add((key, bound))
+            with self._lock:
+                known = self._bound.setdefault(key, set())
+                if bound not in known:
+                    known.add(bound)
+                    self._bind(site, region, variants, described, function, len(known))
         except UndescribedError as error:
             region.eager[str(error)] += 1
             return function(*args)
         return site.call(*args)
+
+    def _bind(
+        self,
+        site: Site,
+        region: RecordedRegion,
+        variants: Sequence[Variant],
+        described: Any,
+        function: Callable[..., Any],
+        count: int,
+    ) -> None:
+        """Let a site take the arguments that are described."""
+        if count > _MOST_BOUND:
+            raise UndescribedError(f"over {_MOST_BOUND} modules or functions")
+        roots = described.roots
+        variant = self._accepts([(one, bound_weights(one, roots, function)) for one in variants])
+        if variant is None:
+            raise UndescribedError("other weights than those that it was compiled with")
+        words, objects = words_of(variant, self.types, roots, lambda name: self._classes(region.unit, name))
+        site.add(self.machine, words, objects)
 
 
 def with_numbers(args: Sequence[Any]) -> list[Any] | None:

@@ -296,7 +296,7 @@ static int put_in_attributes(Walk *w, PyObject *value) {
   }
   PyObject *dict = PyErr_Occurred() ? NULL : PyObject_GenericGetDict(value, NULL), *keys = dict ? PySequence_Tuple(dict) : NULL;
   int status = keys ? put_in_dict(w, dict) : -1;
-  if (status >= 0 && PyObject_IS_GC(value)) status = PyDict_SetItem(w->names, (PyObject *)type, keys);
+  if (status >= 0 && PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC)) status = PyDict_SetItem(w->names, (PyObject *)type, keys);
   Py_XDECREF(keys);
   Py_XDECREF(dict);
   return status;

@@ -209,7 +209,11 @@ def test_weights_that_are_changed_in_place_are_seen_at_the_next_call(loaded: tup
 
 def test_an_exception_is_the_user_s_own_and_leaves_other_instances_alone(loaded: tuple[Any, Any]) -> None:
     program, module = loaded
-    instances = [module.Tree(1, [module.Tree(2, [])]), module.Tree(6, [module.Tree(1, [])]), module.Tree(3, [])]
+    instances = [
+        module.Tree(1, [module.Tree(2, [])]),
+        module.Tree(6, [module.Tree(1, [])]),
+        module.Tree(3, []),
+    ]
     found = program(instances, errors="return")
     _is_eager([found[0], found[2]], module, [instances[0], instances[2]])
     with pytest.raises(KeyError) as alone:
@@ -222,23 +226,39 @@ def test_an_exception_is_the_user_s_own_and_leaves_other_instances_alone(loaded:
     assert raised.value.__notes__ == ["in instance 1 of shrubs"]
 
 
-def test_threads_call_one_program_at_once(loaded: tuple[Any, Any]) -> None:
-    program, module = loaded
+def test_threads_call_one_program_at_once(compiled: _Compiled) -> None:
+    """Also by the first call, before it is known what regions take: no thread computes eagerly for it."""
+    module = _module(compiled.file)
     instances = module.samples()
-    found: list[list[Any]] = [[], []]
+    wanted = dietcode.load(compiled.bundle, program=module.encode)
+    wanted(instances)
+    expected = {(one["where"], one["reason"]) for one in wanted.explain()}
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            module = _module(compiled.file)
+            program = dietcode.load(compiled.bundle, program=module.encode)
+            found: list[list[Any]] = [[], [], []]
+            barrier = threading.Barrier(3)
 
-    def call(number: int) -> None:
-        found[number] = [program(instances[number::2]) for _ in range(5)]
+            def call(number: int, given: Any = (program, found, barrier)) -> None:
+                program, found, barrier = given
+                barrier.wait()
+                found[number] = [program(instances[number::3]) for _ in range(3)]
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    for number, results in enumerate(found):
-        assert len(results) == 5
-        for one in results:
-            _is_eager(one, module, instances[number::2])
+            threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+            for number, results in enumerate(found):
+                assert len(results) == 3
+                for results_of_one in results:
+                    _is_eager(results_of_one, module, instances[number::3])
+            assert {(one["where"], one["reason"]) for one in program.explain()} == expected
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_bundle_is_loaded_with_its_program_alone(compiled: _Compiled, tmp_path: Path) -> None:

@@ -31,5 +31,6 @@ print("right")
 def test_the_recorder_under_a_sanitizer(tmp_path: Path) -> None:
     made, env = sanitized_library(tmp_path, recorder_files(), "recorder.abi3.so")
     env["PYTHONMALLOC"] = "malloc"
-    done = python(_TESTS, made, Path(__file__).with_name("test_recorder.py"), env=env, timeout_secs=120)
+    files = [Path(__file__).with_name(f"test_{name}.py") for name in ("recorder", "results")]
+    done = python(_TESTS, made, *files, env=env, timeout_secs=120)
     assert done.rstrip().endswith("right")
