@@ -65,6 +65,12 @@ class Run:
     @property
     def flush_nsecs(self) -> int:
         """Nanoseconds of all flushes since it began, with those of blocks."""
+    @property
+    def wait_nsecs(self) -> int:
+        """Nanoseconds of a traced run in which no instance's own code ran, flushes included."""
+    @property
+    def num_waits(self) -> int:
+        """How often an instance has waited since it began."""
 
     def begin(self) -> None:
         """Become the current run of this thread, with nothing noted."""

@@ -89,7 +89,7 @@ class FormedProgram:
         """
         session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
         self.rewritten.install()
-        observe = watched and watched.observe
+        observe = None if watched is None else watched.observe
         compute = machine.compute if uses is None else uses.uncounted(machine.compute)
         with uses or nullcontext():
             return record_instances(
@@ -98,7 +98,7 @@ class FormedProgram:
                 session,
                 compute,
                 observe,
-                counts=uses and uses.counts,
+                counts=None if uses is None else uses.counts,
                 in_order=bool(self.passed_on),
             )
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,15 +19,12 @@ from dietcode.runtime.models.loading import kernels_of
 from dietcode.runtime.programs.loaded import BlockRun
 from dietcode.runtime.programs.machine import BlockBuffers
 from dietcode.runtime.programs.plan import ProgramPlan
-from dietcode.runtime.recorded.calling import record_instances
+from dietcode.runtime.recorded.calling import Clock, record_instances
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, machine_of_types
 from dietcode.runtime.reopened import Reopened
 from dietcode.workload.text import counted
-
-if TYPE_CHECKING:
-    from dietcode.runtime.recorded.timing import Clock
 
 LimitError = recorder.LimitError
 Run = recorder.Run
@@ -196,8 +192,6 @@ class RecordedProgram(Reopened):
 
     def profile(self, instances: Iterable[Any]) -> CallProfile:
         """Return where the time of a call goes."""
-        from dietcode.runtime.recorded.timing import Clock
-
         given, clock, begin = list(instances), Clock(), perf_counter_ns()
         _, run = self._run(given, clock)
         total = perf_counter_ns() - begin
@@ -212,15 +206,16 @@ class RecordedProgram(Reopened):
             for depth, block, rows, nsecs in run.traced
         ]
         kernels, flushed = sum(one.secs for one in runs), run.flush_nsecs
-        self._give_back(run)
         secs = {
-            "python": clock.python / 1e9,
-            "waits": max(0, clock.instances - clock.python - clock.flushed) / 1e9,
+            "python": (clock.instances - run.wait_nsecs) / 1e9,
+            "waits": (run.wait_nsecs - clock.flushed) / 1e9,
             "scheduling": flushed / 1e9 - kernels,
             "kernels": kernels,
             "results": (total - clock.instances - (flushed - clock.flushed)) / 1e9,
         }
-        return CallProfile(runs, clock.num_waits, secs)
+        profile = CallProfile(runs, run.num_waits, secs)
+        self._give_back(run)
+        return profile
 
     def explain(self) -> list[dict[str, Any]]:
         """Return what ran eagerly in the calls so far, the most frequent first.
@@ -251,11 +246,7 @@ class RecordedProgram(Reopened):
             run = self._free.pop()
         except IndexError:  # another thread has the others
             run = Run(self._machine, self.max_bytes)
-        run.is_traced, scheduler = clock is not None, None
-        if clock is not None:
-            from dietcode.runtime.recorded.timing import TimedScheduler
-
-            scheduler = partial(TimedScheduler, clock)
+        run.is_traced = clock is not None
         try:
             results = record_instances(
                 self.program,
@@ -265,7 +256,7 @@ class RecordedProgram(Reopened):
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
                 waits=self.plan.waits,
-                scheduler=scheduler,
+                clock=clock,
             )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None

@@ -192,6 +192,16 @@ static PyObject *next_own(PyObject *object) {
   return Py_NewRef(PyTuple_GetItem(group->calls, group->own));
 }
 
+/* Python's own code stops, and goes on: in a traced run the time between is that of waits. */
+static void leave_code(Run *run) {
+  if (run->w->is_traced && !run->left_at) run->left_at = now();
+}
+
+static void enter_code(Run *run) {
+  if (run->left_at) run->wait_nsecs += now() - run->left_at;
+  run->left_at = 0;
+}
+
 /* The next call that nobody has begun, as (group, number, function, arguments); NULL without an error for none. */
 static PyObject *take_call(Fibers *self) {
   Group *group = self->oldest;
@@ -205,6 +215,7 @@ static PyObject *take_call(Fibers *self) {
   if (!found) return NULL;
   group->num_open++;
   if (++group->next == group->count) unlist(group);
+  enter_code(self->run);
   return found;
 }
 
@@ -234,6 +245,7 @@ static PyObject *put(PyObject *object, PyObject *args) {
   PyObject *result, *error = NULL;
   if (!PyArg_ParseTuple(args, "iO|O", &number, &result, &error)) return NULL;
   if (!group->fibers) return Py_NewRef(Py_None); /* it was abandoned */
+  leave_code(group->fibers->run);
   if (!group->taken || number < 0 || number >= group->count || PyList_GetItem(group->taken, number))
     return PyErr_Format(PyExc_ValueError, "put: %d is no call that was taken", number);
   if (PyList_SetItem(group->taken, number, Py_NewRef(result)) != 0) return NULL;
@@ -326,7 +338,10 @@ int wait_for(PyObject *object) {
   Py_INCREF(object);
   PyObject *kept = Py_NewRef(is_among ? run->scheduler : (PyObject *)run), *answer = NULL;
   if (is_among) {
+    run->num_waits++;
+    leave_code(run);
     status = wait_among((Fibers *)kept, handle);
+    enter_code(run);
   } else {
     answer = flush_run((PyObject *)run, NULL);
     status = answer ? 0 : -1;
@@ -371,7 +386,11 @@ static PyObject *finish(PyObject *object, PyObject *own) {
   Group *group = (Group *)object;
   int status = PyList_Check(own) && group->fibers ? 0 : -1;
   if (status != 0) PyErr_SetString(PyExc_TypeError, "finish: takes a list, once");
-  while (status == 0 && group->num_open) status = leave_for(group->fibers, NULL, group);
+  while (status == 0 && group->num_open) {
+    leave_code(group->fibers->run);
+    status = leave_for(group->fibers, NULL, group);
+    enter_code(group->fibers->run);
+  }
   PyObject *results = status == 0 ? group->taken ? merged(group, own) : Py_NewRef(own) : NULL;
   if (results && group->errors && raise_first(group, results) != 0) Py_CLEAR(results);
   PyObject *found = results && group->kind == PAIRS ? PyList_AsTuple(results) : Py_XNewRef(results);

@@ -34,7 +34,7 @@ struct Run {
   Run *before;                 /* the thread's current one before it began */
   Room handles_room;           /* of each number its handle, not counted, or NULL */
   int64_t num_known, num_live; /* numbers that have a place there; handles that somebody has */
-  int64_t flush_nsecs;         /* that flushes took since it began */
+  int64_t flush_nsecs, wait_nsecs, num_waits, left_at; /* since it began; when Python's own code stopped, or 0 */
   int is_begun, is_running, is_traced;
 };
 
