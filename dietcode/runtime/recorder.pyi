@@ -65,12 +65,11 @@ class Run:
     @property
     def flush_nsecs(self) -> int:
         """Nanoseconds of all flushes since it began, with those of blocks."""
+
     @property
-    def wait_nsecs(self) -> int:
-        """Nanoseconds of a traced run in which no instance's own code ran, flushes included."""
-    @property
-    def num_waits(self) -> int:
-        """How often an instance has waited since it began."""
+    def times(self) -> tuple[int, int, int, int]:
+        """Of a traced run: nanoseconds of the instances' own code, and of all until they ended, those of flushes
+        until then, and how often an instance waited."""
 
     def begin(self) -> None:
         """Become the current run of this thread, with nothing noted."""

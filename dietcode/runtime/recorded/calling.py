@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from time import perf_counter_ns
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -19,22 +17,6 @@ Handle = recorder.Handle
 Run = recorder.Run
 
 MAX_BYTES = 1 << 40
-
-
-@dataclass
-class Clock:
-    """What the instances of a call take, in nanoseconds.
-
-    Attributes
-    ----------
-    instances : int
-        From the begin of the first one to the end of the last one.
-    flushed : int
-        Flushes until then.
-    """
-
-    instances: int = 0
-    flushed: int = 0
 
 
 class Arguments:
@@ -81,7 +63,6 @@ def record_instances(
     counts: Any = None,
     in_order: bool = False,
     waits: bool = True,
-    clock: Clock | None = None,
 ) -> list[Any]:
     """Return the results of instances, or the exceptions that they raised.
 
@@ -100,8 +81,6 @@ def record_instances(
         Whether instances run one after the other.
     waits : bool
         Whether they are thought to wait for values.
-    clock : Clock, optional
-        Gets what they take.
     """
     import torch
 
@@ -115,13 +94,10 @@ def record_instances(
     with torch.no_grad(), session:
         run.begin()
         try:
-            made = Scheduler(run, program.function, arguments, counts, in_order, waits)
-            begin = perf_counter_ns()
-            results = made.results()
-            if clock is not None:
-                clock.instances, clock.flushed = perf_counter_ns() - begin, run.flush_nsecs
+            scheduler = Scheduler(run, program.function, arguments, counts, in_order, waits)
+            results = scheduler.results()
             run.flush()
-            settle(run, results, made.kept)
+            settle(run, results, scheduler.kept)
         finally:
             run.end()
     return results

@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dietcode.runtime import recorder
 from dietcode.errors import ShapeError
+from dietcode.runtime import recorder
 from dietcode.runtime.cgroups import memory_bytes
 from dietcode.runtime.library import Library
 from dietcode.runtime.models.loading import kernels_of
 from dietcode.runtime.programs.loaded import BlockRun
 from dietcode.runtime.programs.machine import BlockBuffers
 from dietcode.runtime.programs.plan import ProgramPlan
-from dietcode.runtime.recorded.calling import Clock, record_instances
+from dietcode.runtime.recorded.calling import record_instances
 from dietcode.runtime.recorded.counts import Counts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, machine_of_types
@@ -192,8 +192,8 @@ class RecordedProgram(Reopened):
 
     def profile(self, instances: Iterable[Any]) -> CallProfile:
         """Return where the time of a call goes."""
-        given, clock, begin = list(instances), Clock(), perf_counter_ns()
-        _, run = self._run(given, clock)
+        given, begin = list(instances), perf_counter_ns()
+        _, run = self._run(given, is_traced=True)
         total = perf_counter_ns() - begin
         runs = [
             BlockRun(
@@ -206,16 +206,16 @@ class RecordedProgram(Reopened):
             for depth, block, rows, nsecs in run.traced
         ]
         kernels, flushed = sum(one.secs for one in runs), run.flush_nsecs
+        python, of_instances, until_then, num_waits = run.times
+        self._give_back(run)
         secs = {
-            "python": (clock.instances - run.wait_nsecs) / 1e9,
-            "waits": (run.wait_nsecs - clock.flushed) / 1e9,
+            "python": python / 1e9,
+            "waits": max(0, of_instances - python - until_then) / 1e9,
             "scheduling": flushed / 1e9 - kernels,
             "kernels": kernels,
-            "results": (total - clock.instances - (flushed - clock.flushed)) / 1e9,
+            "results": (total - of_instances - (flushed - until_then)) / 1e9,
         }
-        profile = CallProfile(runs, run.num_waits, secs)
-        self._give_back(run)
-        return profile
+        return CallProfile(runs, num_waits, secs)
 
     def explain(self) -> list[dict[str, Any]]:
         """Return what ran eagerly in the calls so far, the most frequent first.
@@ -239,14 +239,14 @@ class RecordedProgram(Reopened):
         found += [{"where": one, "reason": _CHANGED, "count": 0} for one in self.changed]
         return sorted(found, key=lambda one: (-int(str(one["count"])), str(one["where"])))
 
-    def _run(self, instances: list[Any], clock: Clock | None = None) -> tuple[list[Any], Run]:
+    def _run(self, instances: list[Any], is_traced: bool = False) -> tuple[list[Any], Run]:
         self._take_weights()
         self._rewritten.install()
         try:
             run = self._free.pop()
         except IndexError:  # another thread has the others
             run = Run(self._machine, self.max_bytes)
-        run.is_traced = clock is not None
+        run.is_traced = is_traced
         try:
             results = record_instances(
                 self.program,
@@ -256,11 +256,10 @@ class RecordedProgram(Reopened):
                 counts=self._counts,
                 in_order=bool(self.plan.passed_on),
                 waits=self.plan.waits,
-                clock=clock,
             )
         except LimitError as error:
             raise self._refusal(error, len(instances)) from None
-        if clock is None:
+        if not is_traced:
             self._give_back(run)
         return results, run
 

@@ -251,9 +251,7 @@ class Replacement:
             alone = compiled(unit, copy.deepcopy(unit.node), flags.get(unit.file, 0))
             old, written = _keyed(alone), _written(unit, alone)
             new = _keyed(filled(compiled(unit, tree, flags.get(unit.file, 0)), objects))
-            self._codes |= {
-                _place(code): (written, new[key]) for key, code in old.items() if key in new
-            }
+            self._codes |= {_place(code): (written, new[key]) for key, code in old.items() if key in new}
 
     def install(self) -> None:
         """Give functions their new code."""

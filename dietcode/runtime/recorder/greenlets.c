@@ -56,6 +56,18 @@ static int import_greenlets(void) {
   return 0;
 }
 
+/* Whose time passes: where a run is traced, that of the code of instances is added up. */
+static void pause_clock(const Fibers *self) {
+  Run *run = self->run;
+  if (!run || !run->python_since) return;
+  run->python_nsecs += now() - run->python_since;
+  run->python_since = 0;
+}
+
+static void resume_clock(const Fibers *self) {
+  if (self->run && self->run->is_traced) self->run->python_since = now();
+}
+
 /* Functions of other modules that say how a thread stands; called as directly as they allow. */
 typedef struct {
   PyObject *callable;
@@ -192,16 +204,6 @@ static PyObject *next_own(PyObject *object) {
   return Py_NewRef(PyTuple_GetItem(group->calls, group->own));
 }
 
-/* Python's own code stops, and goes on: in a traced run the time between is that of waits. */
-static void leave_code(Run *run) {
-  if (run->w->is_traced && !run->left_at) run->left_at = now();
-}
-
-static void enter_code(Run *run) {
-  if (run->left_at) run->wait_nsecs += now() - run->left_at;
-  run->left_at = 0;
-}
-
 /* The next call that nobody has begun, as (group, number, function, arguments); NULL without an error for none. */
 static PyObject *take_call(Fibers *self) {
   Group *group = self->oldest;
@@ -215,7 +217,6 @@ static PyObject *take_call(Fibers *self) {
   if (!found) return NULL;
   group->num_open++;
   if (++group->next == group->count) unlist(group);
-  enter_code(self->run);
   return found;
 }
 
@@ -245,7 +246,6 @@ static PyObject *put(PyObject *object, PyObject *args) {
   PyObject *result, *error = NULL;
   if (!PyArg_ParseTuple(args, "iO|O", &number, &result, &error)) return NULL;
   if (!group->fibers) return Py_NewRef(Py_None); /* it was abandoned */
-  leave_code(group->fibers->run);
   if (!group->taken || number < 0 || number >= group->count || PyList_GetItem(group->taken, number))
     return PyErr_Format(PyExc_ValueError, "put: %d is no call that was taken", number);
   if (PyList_SetItem(group->taken, number, Py_NewRef(result)) != 0) return NULL;
@@ -339,9 +339,9 @@ int wait_for(PyObject *object) {
   PyObject *kept = Py_NewRef(is_among ? run->scheduler : (PyObject *)run), *answer = NULL;
   if (is_among) {
     run->num_waits++;
-    leave_code(run);
+    pause_clock((Fibers *)kept);
     status = wait_among((Fibers *)kept, handle);
-    enter_code(run);
+    resume_clock((Fibers *)kept);
   } else {
     answer = flush_run((PyObject *)run, NULL);
     status = answer ? 0 : -1;
@@ -385,17 +385,21 @@ static int raise_first(const Group *group, PyObject *results) {
 static PyObject *finish(PyObject *object, PyObject *own) {
   Group *group = (Group *)object;
   int status = PyList_Check(own) && group->fibers ? 0 : -1;
+  Fibers *self = status == 0 ? (Fibers *)Py_NewRef((PyObject *)group->fibers) : NULL;
+  if (self) pause_clock(self);
   if (status != 0) PyErr_SetString(PyExc_TypeError, "finish: takes a list, once");
-  while (status == 0 && group->num_open) {
-    leave_code(group->fibers->run);
-    status = leave_for(group->fibers, NULL, group);
-    enter_code(group->fibers->run);
-  }
+  while (status == 0 && group->num_open) status = leave_for(group->fibers, NULL, group);
   PyObject *results = status == 0 ? group->taken ? merged(group, own) : Py_NewRef(own) : NULL;
   if (results && group->errors && raise_first(group, results) != 0) Py_CLEAR(results);
   PyObject *found = results && group->kind == PAIRS ? PyList_AsTuple(results) : Py_XNewRef(results);
   Py_XDECREF(results);
+  if (self && group->kind != INSTANCES) resume_clock(self);
+  if (self && group->kind == INSTANCES && self->run->is_traced) {
+    self->run->instances_nsecs += now();
+    self->run->waits_flushed = self->run->flush_nsecs;
+  }
   close_group(group);
+  Py_XDECREF((PyObject *)self);
   return found;
 }
 
@@ -457,17 +461,22 @@ static PyObject *begin_instances(PyObject *object, PyObject *args) {
   self->starter = Py_NewRef(starter);
   for (int i = 0; i < NUM_MODES; i++)
     if (!(self->modes[i] = ask(&queries[i]))) return NULL;
+  if (self->run->is_traced) self->run->instances_nsecs = -now();
+  resume_clock(self);
   return new_group(self, INSTANCES, function, Py_NewRef(arguments));
 }
 
 static PyObject *take(PyObject *self, PyObject *none) {
   (void)none;
+  pause_clock((Fibers *)self);
   PyObject *found = take_call((Fibers *)self);
+  if (found) resume_clock((Fibers *)self);
   return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 static PyObject *next_in_python(PyObject *self, PyObject *none) {
   (void)none;
+  pause_clock((Fibers *)self);
   PyObject *found = next_ready((Fibers *)self);
   return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }

@@ -34,7 +34,10 @@ struct Run {
   Run *before;                 /* the thread's current one before it began */
   Room handles_room;           /* of each number its handle, not counted, or NULL */
   int64_t num_known, num_live; /* numbers that have a place there; handles that somebody has */
-  int64_t flush_nsecs, wait_nsecs, num_waits, left_at; /* since it began; when Python's own code stopped, or 0 */
+  int64_t flush_nsecs;         /* that flushes took since it began */
+  int64_t python_nsecs, python_since; /* that code of instances took where it is traced; since when it runs, or 0 */
+  int64_t instances_nsecs, waits_flushed; /* that all of them took, and flushes until then */
+  int64_t num_waits;
   int is_begun, is_running, is_traced;
 };
 

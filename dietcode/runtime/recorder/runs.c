@@ -268,7 +268,8 @@ static PyObject *begin(PyObject *object, PyObject *none) {
   Workplace *w = self->w;
   reset_tables(w);
   w->is_traced = self->is_traced;
-  self->flush_nsecs = self->wait_nsecs = self->num_waits = self->left_at = 0;
+  self->flush_nsecs = self->python_nsecs = self->python_since = 0;
+  self->instances_nsecs = self->waits_flushed = self->num_waits = 0;
   w->failures = reserve(w, &w->failures_room, sizeof *w->failures); /* of ids, which were checked: none fails */
   Py_CLEAR(self->failure);
   if (!w->failures) return fail_run(self), NULL;
@@ -324,13 +325,21 @@ static PyObject *get_traced(PyObject *object, void *none) {
   return found;
 }
 
-static PyObject *get_count(PyObject *self, void *offset) {
-  return PyLong_FromLongLong(*(const int64_t *)((const char *)self + (size_t)offset));
+static PyObject *get_flush_nsecs(PyObject *self, void *none) {
+  (void)none;
+  return PyLong_FromLongLong(((Run *)self)->flush_nsecs);
 }
 
 static PyObject *get_num_pending(PyObject *self, void *none) {
   (void)none;
   return PyLong_FromLongLong(((Run *)self)->w->num_nodes);
+}
+
+static PyObject *get_times(PyObject *object, void *none) {
+  (void)none;
+  const Run *self = (Run *)object;
+  return Py_BuildValue("LLLL", (long long)self->python_nsecs, (long long)self->instances_nsecs,
+                       (long long)self->waits_flushed, (long long)self->num_waits);
 }
 
 static PyObject *get_is_traced(PyObject *self, void *none) {
@@ -402,9 +411,8 @@ static PyGetSetDef run_getters[] = {
     {"scheduler", get_member, set_member, "of its instances", (void *)offsetof(Run, scheduler)},
     {"failure", get_member, NULL, "the exception that ended it", (void *)offsetof(Run, failure)},
     {"is_traced", get_is_traced, set_is_traced, "from the next begin on", NULL},
-    {"flush_nsecs", get_count, NULL, "of all flushes since it began", (void *)offsetof(Run, flush_nsecs)},
-    {"wait_nsecs", get_count, NULL, "of all waits, if it is traced", (void *)offsetof(Run, wait_nsecs)},
-    {"num_waits", get_count, NULL, "since it began", (void *)offsetof(Run, num_waits)},
+    {"flush_nsecs", get_flush_nsecs, NULL, "of what was computed since it began", NULL},
+    {"times", get_times, NULL, "of the instances, where it is traced", NULL},
     {"traced", get_traced, NULL, "(depth, block, rows, nsecs) of each run of a block", NULL},
     {"num_pending", get_num_pending, NULL, "noted and not run", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
