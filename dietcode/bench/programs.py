@@ -98,7 +98,7 @@ def instances_of(samples: str) -> list[Any]:
     return list(found)
 
 
-def _runs(program: LoadedProgram, instances: list[Any]) -> list[tuple[BlockRun, float]]:
+def _runs(program: LoadedProgram, instances: Sequence[Any]) -> list[tuple[BlockRun, float]]:
     return [(one, one.secs) for one in program.block_runs(instances)]
 
 
@@ -133,10 +133,10 @@ def parts_and_moves(
             rows.append(row | beside(benches[step.digest], part, rounds))
         found += _shared_out(rows, sum(secs for _, secs in own))
     host = [{"operator": "moves of elements", "calls": len(moved), "secs": sum(moved)}] if moved else []
-    for row in found:
-        row |= {word: known[row["digest"]][word] for word in ("kind", "operator")}
-        row["share"] = row["secs"] / call_secs
-    return sorted(found, key=lambda row: -float(row["secs"])), host
+    for one in found:
+        one |= {word: known[one["digest"]][word] for word in ("kind", "operator")}
+        one["share"] = one["secs"] / call_secs
+    return sorted(found, key=lambda one: -float(one["secs"])), host
 
 
 def _shared_out(rows: list[dict[str, Any]], secs: float) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ def show_recorded(
     console.print(f"{manifest['name']}  a recorded program: {many} regions in {len(units)} functions")
     console.print(f"weights     {weights_text(manifest, report)}")
     if description["passed_on"]:
-        names = ", ".join(description["passed_on"])
-        console.print(f"in order    instances run one after the other, as they pass on {names}")
+        attributes = ", ".join(description["passed_on"])
+        console.print(f"in order    instances run one after the other, as they pass on {attributes}")
     names = [one["name"] for one in description["blocks"]]
     cells = [
         (

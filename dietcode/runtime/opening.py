@@ -162,7 +162,7 @@ def load_again(
     num_threads: int | None,
     threads: str | None,
     require_signature: bool | None = None,
-) -> Library | Model | LoadedRecursion | LoadedProgram:
+) -> Library | Model | LoadedRecursion | LoadedProgram | RecordedProgram:
     """Load what was pickled, in another process or on another machine.
 
     Parameters

@@ -98,7 +98,7 @@ class FormedProgram:
                 session,
                 compute,
                 observe,
-                counts=uses and uses.counts,
+                counts=None if uses is None else uses.counts,
                 in_order=bool(self.passed_on),
             )
 

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,6 +152,20 @@ def test_results_are_those_of_the_function(loaded: tuple[Any, Any]) -> None:
     runs = program.block_runs(instances)
     assert sum(one.rows for one in runs) > len(instances) > max(one.secs for one in runs) > 0
     assert max(one.rows for one in runs) > 1
+
+
+def test_the_parts_of_a_call_are_all_of_it(loaded: tuple[Any, Any]) -> None:
+    program, module = loaded
+    instances = module.samples()
+    program(instances)
+    begin = time.perf_counter()
+    found = program.profile(instances)
+    wall = time.perf_counter() - begin
+    assert min(found.secs.values()) > 0
+    assert 0.5 * wall < sum(found.secs.values()) <= wall
+    assert found.secs["kernels"] == pytest.approx(sum(one.secs for one in found.runs))
+    assert found.num_waits >= len(instances) - 1  # all but who finds it computed
+    assert program.profile([]).num_waits == 0
 
 
 def test_explain_has_each_line_that_ran_eagerly_and_how_often(loaded: tuple[Any, Any]) -> None:
