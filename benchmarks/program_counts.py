@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.facts import facts, result_path, write
 from benchmarks.program_sizes import example_of
 from dietcode.programs.interpreter import FormRun, InstanceError
-from dietcode.programs.modeling import RecordedProgram, record
+from dietcode.programs.modeling import ModelledProgram, record
 from dietcode.programs.optimisations import Optimisations
 from dietcode.programs.planning import Split, plan_program, row_blocks
 from dietcode.programs.profiling import tensors_of, torch_blocks
@@ -83,7 +83,7 @@ def counted(name: str, batches: Sequence[int], samples: int) -> list[dict[str, A
 
 
 def run_counts(
-    own: RecordedProgram,
+    own: ModelledProgram,
     description: Mapping[str, Any],
     chosen: Optimisations,
     given: Sequence[Sequence[Any]],
@@ -92,7 +92,7 @@ def run_counts(
 
     Parameters
     ----------
-    own : RecordedProgram
+    own : ModelledProgram
     description : mapping
         ``program.json``.
     chosen : Optimisations

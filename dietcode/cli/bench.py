@@ -74,14 +74,8 @@ def bench(
     from dietcode.runtime.manifest import is_bundle, is_program, is_recorded, is_recursion
 
     vendors = vs or ["numpy"]
-    if structures and not is_recursion(folder):
-        raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
-    of_recorded = is_recorded(folder)
-    if samples and not (of_recorded or is_program(folder)):
-        raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
-    if program and not of_recorded:
-        raise RequestError(f"bench: --program is of recorded programs, and {folder} is none; leave it out")
-    if of_recorded:
+    _check_options(folder, structures, samples, program)
+    if is_recorded(folder):
         if at or not samples or not program:
             given = "--program FILE.py:NAME and --samples FILE.py:NAME, and no --at"
             raise RequestError(f"bench: {folder} is a recorded program: give {given}")
@@ -121,6 +115,18 @@ def bench(
             raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
     if as_json:
         print_json(rows)
+
+
+def _check_options(folder: Path, structures: Path | None, samples: str | None, program: str | None) -> None:
+    """Refuse options of another kind of bundle."""
+    from dietcode.runtime.manifest import is_program, is_recorded, is_recursion
+
+    if structures and not is_recursion(folder):
+        raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
+    if samples and not (is_recorded(folder) or is_program(folder)):
+        raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
+    if program and not is_recorded(folder):
+        raise RequestError(f"bench: --program is of recorded programs, and {folder} is none; leave it out")
 
 
 def _bench_library(

@@ -30,6 +30,7 @@ _FIELDS = (
     "passed_on",
     "waits",
     "eager",
+    "assigned",
 )
 _MOST_LISTED, _MAX_COUNT = 4096, 1 << 24
 
@@ -58,6 +59,8 @@ class RecordedModel:
         Whether instances wait for values; otherwise `dietcode.concurrent` and `dietcode.map` just call.
     eager : tuple of (str, str)
         Lines with tensor code that is no block, as ``trees.py:12``, and why.
+    assigned : tuple of str
+        Attributes that functions set, other than where an object is made.
     """
 
     name: str
@@ -70,6 +73,7 @@ class RecordedModel:
     passed_on: tuple[str, ...] = ()
     waits: bool = True
     eager: tuple[tuple[str, str], ...] = ()
+    assigned: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -90,6 +94,7 @@ class RecordedModel:
             "passed_on": list(self.passed_on),
             "waits": self.waits,
             "eager": [list(one) for one in self.eager],
+            "assigned": list(self.assigned),
         }
 
 
@@ -135,6 +140,9 @@ def read_recorded_model(data: Any) -> RecordedModel:
                 read_list(one, "eager", 2)
                 for one in read_list(fields.get("eager", []), "eager", _MOST_LISTED)
             )
+        ),
+        tuple(
+            read_text(one, "assigned") for one in read_list(fields.get("assigned"), "assigned", _MOST_LISTED)
         ),
     )
     check_sources(found)

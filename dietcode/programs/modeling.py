@@ -17,7 +17,7 @@ from dietcode.programs.recording import Recording
 
 
 @dataclass
-class RecordedProgram:
+class ModelledProgram:
     """A program as data, and what it was made of.
 
     Attributes
@@ -42,7 +42,7 @@ def model_of(
 
 def record(
     program: Program, samples: Sequence[Any], name: str, optimisations: Optimisations = ALL
-) -> RecordedProgram:
+) -> ModelledProgram:
     """Return a program as data.
 
     Parameters
@@ -81,4 +81,4 @@ def record(
     )
     rows = rows_of_tables(blocks)
     model = ProgramModel(name, formed.form, blocks, len(samples), rows, found.shown)
-    return RecordedProgram(model, formed, recording)
+    return ModelledProgram(model, formed, recording)

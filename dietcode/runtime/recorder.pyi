@@ -68,8 +68,8 @@ class Run:
 
     @property
     def times(self) -> tuple[int, int, int, int]:
-        """Of a traced run: nanoseconds of the instances' own code, and of all until they ended, those of flushes
-        until then, and how often an instance waited."""
+        """Of a traced run: nanoseconds of the instances' own code, of all until they ended, and of flushes
+        until then; and how often an instance waited."""
 
     def begin(self) -> None:
         """Become the current run of this thread, with nothing noted."""
@@ -96,7 +96,7 @@ class Run:
         describe: Callable[[type], tuple[int, bool, tuple[str, ...]]],
         /,
     ) -> None:
-        """Make tensors of all handles that somebody has, and put them into results, in the place of the handles.
+        """Make tensors of all handles that somebody has, and put them in their places in results.
 
         Parameters
         ----------

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import ModelError
-from dietcode.frontends.python.discovery import Example, Found
+from dietcode.frontends.python.discovery import Found, SampledCall
 from dietcode.frontends.python.planning import check_block
 from dietcode.frontends.python.region_modules import FILE, module_of, numbers_as_tensors, rebuilt
 from dietcode.graph.graph import Graph
@@ -27,7 +27,7 @@ _AT_POSITIONS = ("take", "gather", "embedding", "scatter_along", "take_along")
 
 
 @dataclass
-class Block:
+class RegionBlock:
     """A block of one instance.
 
     Attributes
@@ -48,7 +48,7 @@ class Block:
 
 
 @dataclass
-class Variant:
+class FoundVariant:
     """What a region is for some arguments.
 
     Attributes
@@ -78,19 +78,19 @@ class Blocks:
 
     Attributes
     ----------
-    blocks : list of Block
-    variants : dict of int to list of Variant
+    blocks : list of RegionBlock
+    variants : dict of int to list of FoundVariant
         By the position of the region.
     weights : WeightNames
     """
 
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.variants: dict[int, list[Variant]] = {}
+    def __init__(self, assigned: Collection[str]) -> None:
+        self.blocks: list[RegionBlock] = []
+        self.variants: dict[int, list[FoundVariant]] = {}
         self.weights = WeightNames()
         self._known: dict[str, int] = {}
-        self._tried: dict[Any, tuple[list[Variant], str | None]] = {}
-        self._names = Names()
+        self._tried: dict[Any, tuple[list[FoundVariant], str | None]] = {}
+        self._names = Names(assigned)
 
     def begin(self) -> None:
         """Forget the regions, as they are formed anew; what is known of their blocks stays."""
@@ -117,7 +117,7 @@ class Blocks:
 
     def _add(self, number: int, found: Found) -> str | None:
         reason: str | None = None
-        own: list[Variant] = []
+        own: list[FoundVariant] = []
         examples = sorted(found.examples.values(), key=lambda one: -sum(one.numbers.values()))
         for example in examples[:_MOST_VARIANTS]:
             try:
@@ -128,7 +128,7 @@ class Blocks:
         self.variants[number] = own[:_MOST_VARIANTS]
         return None if own else (reason or "no sample came there")
 
-    def _variants(self, found: Found, example: Example) -> list[Variant]:
+    def _variants(self, found: Found, example: SampledCall) -> list[FoundVariant]:
         numbers = _numbers_of(example)
         single = {k for at, k in enumerate(numbers) if len({one[at] for one in example.numbers}) == 1}
         error: ModelError | None = None
@@ -146,8 +146,13 @@ class Blocks:
         raise error or ModelError("no numbers")
 
     def _variant(
-        self, found: Found, example: Example, fixed: set[int], numbers: Sequence[int], values: Sequence[Any]
-    ) -> Variant:
+        self,
+        found: Found,
+        example: SampledCall,
+        fixed: set[int],
+        numbers: Sequence[int],
+        values: Sequence[Any],
+    ) -> FoundVariant:
         import torch
 
         of_fixed = dict(zip((k for k in numbers if k in fixed), values, strict=True))
@@ -169,7 +174,7 @@ class Blocks:
                 )
                 for one in made
             ]
-            return Variant(specs, result, None, names, {})
+            return FoundVariant(specs, result, None, names, {})
         types = tuple(_type_of(leaves[k]) for k in operands)
         graph, weights = self._exported(module, types, found, example)
         with torch.no_grad(), numbers_as_tensors():
@@ -181,10 +186,10 @@ class Blocks:
         if key not in self._known:
             check_block(graph, types, results)
             self._known[key] = len(self.blocks)
-            self.blocks.append(Block(graph, types, results, module, found.where))
-        return Variant(specs, result, self._known[key], [], weights, _limits(graph, types))
+            self.blocks.append(RegionBlock(graph, types, results, module, found.where))
+        return FoundVariant(specs, result, self._known[key], [], weights, _limits(graph, types))
 
-    def _roots(self, found: Found, example: Example) -> list[tuple[int, str, Any]]:
+    def _roots(self, found: Found, example: SampledCall) -> list[tuple[int, str, Any]]:
         """Return the tensors that a region's roots have: which root, the way to it, and the tensor."""
         of_roots = [
             (at, path, one)
@@ -194,7 +199,7 @@ class Blocks:
         return of_roots + [(-1, path, one) for path, one in tensors_of(found.function)]
 
     def _exported(
-        self, module: Any, types: Sequence[Type], found: Found, example: Example
+        self, module: Any, types: Sequence[Type], found: Found, example: SampledCall
     ) -> tuple[Graph, dict[str, tuple[int, str]]]:
         import torch
 
@@ -232,7 +237,7 @@ def _distinct(sets: Sequence[set[int]]) -> list[set[int]]:
     return [one for at, one in enumerate(sets) if one not in sets[:at]]
 
 
-def _numbers_of(example: Example) -> list[int]:
+def _numbers_of(example: SampledCall) -> list[int]:
     return [k for k, one in enumerate(example.described.leaves) if isinstance(one, _NUMBERS)]
 
 
@@ -253,7 +258,7 @@ def _type_of(leaf: Any) -> Type:
     return "float32", tuple(leaf.shape)
 
 
-def _label(found: Found, example: Example, root: int) -> str:
+def _label(found: Found, example: SampledCall, root: int) -> str:
     if root < 0:
         return found.unit.qualname
     own = example.described.roots[root]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.frontends.python.observing import Observation, codes_run, same_random_numbers
-from dietcode.runtime.recorded.describing import Described, Names, UndescribedError, describe, tensors_of
-from dietcode.runtime.recorded.regions import Parts, Region, region_function, rewritten
-from dietcode.runtime.recorded.units import Replacement, Unit, unit_of
+from dietcode.runtime.recorded.describing import (
+    DescribedArguments,
+    Names,
+    UndescribedError,
+    describe,
+    tensors_of,
+)
+from dietcode.runtime.recorded.regions import SourceRegion, UnitParts, region_function, rewritten
+from dietcode.runtime.recorded.units import Replacement, SourceUnit, unit_of
 
 _MOST_NUMBERS = 32
 
@@ -21,12 +27,12 @@ class RefusedRegionError(Exception):
 
 
 @dataclass
-class Example:
+class SampledCall:
     """What a region is given in some samples.
 
     Attributes
     ----------
-    described : Described
+    described : DescribedArguments
         All whole numbers and floats are leaves.
     args : tuple
         As they were given.
@@ -37,7 +43,7 @@ class Example:
         of these ``["tuple" or "list", …]`` and ``["record", class, …]``.
     """
 
-    described: Described
+    described: DescribedArguments
     args: tuple[Any, ...]
     numbers: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     result: Any = None
@@ -49,21 +55,21 @@ class Found:
 
     Attributes
     ----------
-    unit : Unit
-    region : Region
+    unit : SourceUnit
+    region : SourceRegion
     function : callable
         Of its leaves.
-    examples : dict of str to Example
+    examples : dict of str to SampledCall
     reasons : Counter of str
         Why it would not be a block, for arguments that it is not for.
     reads : set of (str, str, str)
         The functions that it calls: file, qualified name, and digest of the source.
     """
 
-    unit: Unit
-    region: Region
+    unit: SourceUnit
+    region: SourceRegion
     function: Callable[..., Any]
-    examples: dict[str, Example] = field(default_factory=dict)
+    examples: dict[str, SampledCall] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
     reads: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -79,15 +85,23 @@ class Discovery:
     Parameters
     ----------
     observation : Observation
-    units : dict of Unit to Parts
+    units : dict of SourceUnit to UnitParts
     may_change : bool
         Whether tensors are changed in place somewhere: then nothing that shares memory is a region's result.
+    assigned : collection of str
+        Attributes that functions set.
     """
 
-    def __init__(self, observation: Observation, units: dict[Unit, Parts], may_change: bool) -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        units: dict[SourceUnit, UnitParts],
+        may_change: bool,
+        assigned: Collection[str],
+    ) -> None:
         self._may_change = may_change
         self._within = 0
-        self._names = Names()
+        self._names = Names(assigned)
         self.found: list[Found] = []
         self.refused: list[tuple[Found, str]] = []
         changed = []
@@ -137,7 +151,7 @@ class Discovery:
             example = found.examples.get(key)
             if example is None:
                 tree = self._result(result, described)
-                example = found.examples[key] = Example(described, args, result=tree)
+                example = found.examples[key] = SampledCall(described, args, result=tree)
                 self._note_reads(found, args)
             numbers = tuple(one for one in described.leaves if isinstance(one, int | float))
             if len(example.numbers) < _MOST_NUMBERS or numbers in example.numbers:
@@ -158,7 +172,7 @@ class Discovery:
         for unit in filter(None, map(unit_of, codes)):
             found.reads.add((unit.file.rpartition("/")[2], unit.qualname, unit.digest))
 
-    def _result(self, value: Any, described: Described) -> Any:
+    def _result(self, value: Any, described: DescribedArguments) -> Any:
         import torch
 
         if not described.leaves and any(next(tensors_of(one), None) for one in described.roots):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
-from dietcode.runtime.recorded.counts import Counts
+from dietcode.runtime.recorded.counts import EagerCounts
 from dietcode.workload.text import one_line
 
 _MAX_REASON = 200
@@ -40,16 +40,16 @@ class LeftOut(NamedTuple):
 
 
 class EagerUses(TorchFunctionMode):  # type: ignore[misc]
-    """Counts what PyTorch computes while it is entered, but for blocks.
+    """EagerCounts what PyTorch computes while it is entered, but for blocks.
 
     Attributes
     ----------
-    counts : Counts
+    counts : EagerCounts
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = Counts()
+        self.counts = EagerCounts()
         self._within = 0
 
     def __torch_function__(
@@ -76,13 +76,13 @@ class EagerUses(TorchFunctionMode):  # type: ignore[misc]
 
 
 def eager_places(
-    counts: Counts, left_out: Sequence[LeftOut], files: Collection[str]
+    counts: EagerCounts, left_out: Sequence[LeftOut], files: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
     """Return each line of some files that ran eagerly, as ``trees.py:12``, and why.
 
     Parameters
     ----------
-    counts : Counts
+    counts : EagerCounts
     left_out : sequence of LeftOut
         Of two that have a line, the later one is part of the earlier one.
     files : collection of str

@@ -11,8 +11,8 @@ from dietcode.frontends.python.observing import Observation
 from dietcode.frontends.python.operations import Operations, has_tensor
 from dietcode.frontends.python.purity import Purity
 from dietcode.programs.module import concurrent
-from dietcode.runtime.recorded.regions import Region
-from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorded.regions import SourceRegion
+from dietcode.runtime.recorded.units import SourceUnit
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MOST_LEAVES = 30
@@ -27,21 +27,21 @@ class Forming:
     ----------
     observation : Observation
     purity : Purity
-    unit : Unit
+    unit : SourceUnit
     broken : set of int
         Nodes that no region may have: they, or what they call, cannot be exported.
 
     Attributes
     ----------
-    regions : list of Region
+    regions : list of SourceRegion
     concurrent, instances : list of int
-        As `Parts` has them.
+        As `UnitParts` has them.
     """
 
-    def __init__(self, observation: Observation, purity: Purity, unit: Unit, broken: set[int]) -> None:
+    def __init__(self, observation: Observation, purity: Purity, unit: SourceUnit, broken: set[int]) -> None:
         self._observation, self._unit = observation, unit
         self._operations = Operations(observation, purity, unit, broken)
-        self.regions: list[Region] = []
+        self.regions: list[SourceRegion] = []
         self.concurrent: list[int] = []
         self.instances: list[int] = []
 
@@ -104,7 +104,7 @@ class Forming:
         """Add a region, and what its leaves have."""
         numbers = self._unit.numbers
         self.regions.append(
-            Region(
+            SourceRegion(
                 tuple(numbers[one] for one in statements),
                 tuple(numbers[one] for one in hoisted),
                 tuple(numbers[one] for one in leaves),

@@ -11,11 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import ModelError
-from dietcode.frontends.python.blocks import Block, Blocks
+from dietcode.frontends.python.blocks import Blocks, RegionBlock
 from dietcode.frontends.python.discovery import Discovery, Found
 from dietcode.frontends.python.forming import Forming
-from dietcode.frontends.python.observing import Observation, is_in_place, same_random_numbers
-from dietcode.frontends.python.profile import TorchMachine, Watched, lowest_of
+from dietcode.frontends.python.observing import (
+    Observation,
+    assigned_attributes,
+    is_in_place,
+    same_random_numbers,
+)
+from dietcode.frontends.python.profile import SampleRuns, TorchMachine, lowest_of
 from dietcode.frontends.python.purity import Purity
 from dietcode.frontends.python.runtime_variants import runtime_variant
 from dietcode.graph.program_model import MAX_SHOWN, BlockModel, Bucket, rows_of_tables
@@ -24,9 +29,9 @@ from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
 from dietcode.programs.profiling import phases_of
 from dietcode.runtime.recorded.calling import Arguments, record_instances
-from dietcode.runtime.recorded.regions import Parts, Region
+from dietcode.runtime.recorded.regions import SourceRegion, UnitParts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
-from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorded.units import SourceUnit
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ class FormedProgram:
     program : Program
     blocks : Blocks
     regions : list of RecordedRegion
-    units : dict of Unit to Parts
+    units : dict of SourceUnit to UnitParts
     rewritten : Rewritten
     constants : list of str
         Weights that regions return.
@@ -61,19 +66,20 @@ class FormedProgram:
     program: Program
     blocks: Blocks
     regions: list[RecordedRegion]
-    units: dict[Unit, Parts]
+    units: dict[SourceUnit, UnitParts]
     rewritten: Rewritten
     constants: list[str]
     samples: list[Any] = field(default_factory=list)
     passed_on: list[str] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     files: frozenset[str] = frozenset()
+    assigned: list[str] = field(default_factory=list)
 
     def run(
         self,
         machine: TorchMachine,
         instances: Sequence[Any],
-        watched: Watched | None = None,
+        watched: SampleRuns | None = None,
         uses: EagerUses | None = None,
     ) -> list[Any]:
         """Return the results of instances, or their exceptions, by blocks that PyTorch computes.
@@ -82,12 +88,14 @@ class FormedProgram:
         ----------
         machine : TorchMachine
         instances : sequence
-        watched : Watched, optional
+        watched : SampleRuns, optional
             Gets what is noted.
         uses : EagerUses, optional
-            Counts what else PyTorch computes.
+            EagerCounts what else PyTorch computes.
         """
-        session = Session(self.regions, machine.machine, machine.types, class_of, self._accepts)
+        session = Session(
+            self.regions, machine.machine, machine.types, class_of, self._accepts, self.assigned
+        )
         self.rewritten.install()
         observe = None if watched is None else watched.observe
         compute = machine.compute if uses is None else uses.uncounted(machine.compute)
@@ -139,19 +147,19 @@ def form_program(program: Program, samples: Sequence[Any]) -> FormedProgram:
     purity = Purity(observation)
     may_change = _may_change(observation)
     own_attributes = observation.facts.shared.own
-    broken: dict[Unit, set[int]] = {unit: set() for unit in observation.units}
-    blocks = Blocks()
+    broken: dict[SourceUnit, set[int]] = {unit: set() for unit in observation.units}
+    blocks = Blocks(purity.assigned)
     left_out: list[LeftOut] = []
     for _ in range(_MOST_ROUNDS):
-        units: dict[Unit, Parts] = {}
+        units: dict[SourceUnit, UnitParts] = {}
         for unit in observation.units:
             forming = Forming(observation, purity, unit, broken[unit]).run()
-            parts = Parts(
+            parts = UnitParts(
                 forming.regions, forming.concurrent, _stored(unit, own_attributes), forming.instances
             )
             if parts:
                 units[unit] = parts
-        discovery = Discovery(observation, units, may_change)
+        discovery = Discovery(observation, units, may_change, purity.assigned)
         discovery.run(run)
         refused = {id(found) for found, _ in discovery.refused}
         is_broken = False
@@ -195,14 +203,14 @@ def _break(found: Found, broken: set[int]) -> bool:
     return True
 
 
-def _left_out(unit: Unit, region: Region, reason: str) -> LeftOut:
+def _left_out(unit: SourceUnit, region: SourceRegion, reason: str) -> LeftOut:
     from dietcode.frontends.python.eager import LeftOut
 
     nodes: list[Any] = [unit.nodes[one] for one in (*region.statements, *region.hoisted)]
     return LeftOut(unit.file, nodes[0].lineno, max(one.end_lineno for one in nodes), reason)
 
 
-def _stored(unit: Unit, names: Collection[str]) -> list[int]:
+def _stored(unit: SourceUnit, names: Collection[str]) -> list[int]:
     """Return where a unit sets some attributes."""
     return [
         number
@@ -228,7 +236,7 @@ def _formed(
     program: Program,
     samples: Sequence[Any],
     observation: Observation,
-    units: dict[Unit, Parts],
+    units: dict[SourceUnit, UnitParts],
     discovery: Discovery,
     blocks: Blocks,
     reasons: dict[int, str],
@@ -236,7 +244,7 @@ def _formed(
 ) -> FormedProgram:
     constants: list[str] = []
     regions: list[RecordedRegion] = []
-    kept: dict[Unit, Parts] = {}
+    kept: dict[SourceUnit, UnitParts] = {}
     for number, found in enumerate(discovery.found):
         made = [runtime_variant(one, constants) for one in blocks.variants.get(number, ())]
         if made or number in reasons:
@@ -251,7 +259,7 @@ def _formed(
     passed_on = sorted(observation.facts.shared.passed_on)
     return FormedProgram(
         program, blocks, regions, kept, rewritten, constants, list(samples), passed_on, left_out,
-        frozenset(observation.flags),
+        frozenset(observation.flags), sorted(assigned_attributes(observation.units)),
     )  # fmt: skip
 
 
@@ -321,13 +329,13 @@ def record(
     rows = rows_of_tables(blocks)
     model = RecordedModel(
         name, blocks, constants, units, len(samples), rows, _shown(runs),
-        tuple(formed.passed_on), waits, eager,
+        tuple(formed.passed_on), waits, eager, tuple(formed.assigned),
     )  # fmt: skip
     return model, formed
 
 
 def _block_models(
-    blocks: Sequence[Block], runs: Sequence[Watched], phases: Sequence[int]
+    blocks: Sequence[RegionBlock], runs: Sequence[SampleRuns], phases: Sequence[int]
 ) -> tuple[BlockModel, ...]:
     """Return blocks with what runs of samples show of them."""
     buckets: list[Counter[int]] = [Counter() for _ in blocks]
@@ -356,7 +364,7 @@ def _block_models(
     )
 
 
-def _shown(runs: Sequence[Watched]) -> tuple[Bucket, ...]:
+def _shown(runs: Sequence[SampleRuns]) -> tuple[Bucket, ...]:
     """Return the buckets of the largest run that has few enough."""
     shown: list[Bucket] = []
     for run in runs:
@@ -367,15 +375,15 @@ def _shown(runs: Sequence[Watched]) -> tuple[Bucket, ...]:
 
 def _watched(
     formed: FormedProgram, phases: Sequence[int], size: int, uses: EagerUses | None = None
-) -> Watched:
-    watched = Watched(formed.blocks.blocks)
+) -> SampleRuns:
+    watched = SampleRuns(formed.blocks.blocks)
     with same_random_numbers():
         given = [copy.deepcopy(one) for one in formed.samples[:size]]
         formed.run(formed.machine(phases), given, watched, uses)
     return watched
 
 
-def _unit_json(unit: Unit, parts: Parts, regions: Sequence[RecordedRegion]) -> dict[str, Any]:
+def _unit_json(unit: SourceUnit, parts: UnitParts, regions: Sequence[RecordedRegion]) -> dict[str, Any]:
     known = {one.region: one for one in regions if one.unit is unit}
     return {
         "file": unit.file.rpartition("/")[2],

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import BuiltinMethodType, CodeType, FrameType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
-from dietcode.runtime.recorded.units import Replacement, Unit, placeholder, preorder, unit_of
+from dietcode.runtime.recorded.units import Replacement, SourceUnit, placeholder, preorder, unit_of
 
 _MOST_KINDS, _MOST_ITEMS, _MOST_DEPTH, _MOST_OBJECTS = 64, 64, 6, 9
 _SCALARS = (int, float, bool, type(None))
@@ -254,7 +254,7 @@ def is_in_place(node: ast.AST) -> bool:
     return False
 
 
-def assigned_attributes(units: Iterable[Unit]) -> set[str]:
+def assigned_attributes(units: Iterable[SourceUnit]) -> set[str]:
     """Return the names of attributes that functions set, other than where an object is made."""
     found: set[str] = set()
     for unit in units:
@@ -268,7 +268,7 @@ def assigned_attributes(units: Iterable[Unit]) -> set[str]:
     return found
 
 
-def observed_tree(unit: Unit, assigned: Collection[str]) -> Any:
+def observed_tree(unit: SourceUnit, assigned: Collection[str]) -> Any:
     """Return the tree of a unit whose expressions call a function with their position and their value."""
     tree = copy.deepcopy(unit.node)
     numbers = {id(node): number for number, node in enumerate(preorder(tree))}
@@ -341,7 +341,7 @@ class Observation:
     def __init__(self, run: Callable[..., Any]) -> None:
         with same_random_numbers():
             codes = codes_run(run)
-        self._numbers: dict[Unit, int] = {}
+        self._numbers: dict[SourceUnit, int] = {}
         self.flags: dict[str, int] = {}
         self.globals: dict[str, dict[str, Any]] = {}
         for code, names in codes.items():
@@ -372,6 +372,6 @@ class Observation:
         see = self.facts.see
         return lambda number, value: see(unit, number, value)
 
-    def fact(self, unit: Unit, node: ast.AST) -> Fact | None:
+    def fact(self, unit: SourceUnit, node: ast.AST) -> Fact | None:
         """Return what an expression gave; None where it never ran."""
         return self.facts.of.get((self._numbers.get(unit, -1), unit.numbers[node]))

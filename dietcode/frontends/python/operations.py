@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.frontends.python.observing import Fact, Observation, is_in_place
 from dietcode.frontends.python.purity import Purity, is_module, is_size_method, is_torch_function
-from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorded.units import SourceUnit
 
 _DTYPES = ("float32", "bool", "int64", "int32")
 _MOST_TEXTS = 4
@@ -55,12 +55,12 @@ class Operations:
     ----------
     observation : Observation
     purity : Purity
-    unit : Unit
+    unit : SourceUnit
     broken : set of int
         Nodes that no region may have: they, or what they call, cannot be exported.
     """
 
-    def __init__(self, observation: Observation, purity: Purity, unit: Unit, broken: set[int]) -> None:
+    def __init__(self, observation: Observation, purity: Purity, unit: SourceUnit, broken: set[int]) -> None:
         self._observation, self._purity, self.unit, self._broken = observation, purity, unit, broken
         self._ops: dict[ast.AST, bool] = {}
         self._bound = _bound_names(unit.node)

@@ -105,6 +105,7 @@ def _description(
         "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
         "units": [_unit(one, splits) for one in model.units],
         "passed_on": list(model.passed_on),
+        "assigned": list(model.assigned),
         "waits": model.waits,
         "blocks": own,
         "weights": typed(known_weights(model.blocks, constants, weights)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.frontends.python.blocks import Block
+from dietcode.frontends.python.blocks import RegionBlock
 from dietcode.frontends.python.region_modules import numbers_as_tensors
 from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
 from dietcode.runtime.recorded.variants import Type, machine_of_types
@@ -25,7 +25,7 @@ class TorchMachine:
 
     Parameters
     ----------
-    blocks : sequence of Block
+    blocks : sequence of RegionBlock
     phases : sequence of int
     constants : sequence of array
         Rows that regions return.
@@ -36,7 +36,9 @@ class TorchMachine:
     types : list of Type
     """
 
-    def __init__(self, blocks: Sequence[Block], phases: Sequence[int], constants: Sequence[Any]) -> None:
+    def __init__(
+        self, blocks: Sequence[RegionBlock], phases: Sequence[int], constants: Sequence[Any]
+    ) -> None:
         self._blocks = blocks
         self._one_by_one: set[int] = set()
         kept = [np.array(one, np.float32, order="C") for one in constants]  # 0-d ones stay 0-d
@@ -114,7 +116,7 @@ def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass
-class Watched:
+class SampleRuns:
     """What runs of samples note.
 
     Attributes
@@ -131,7 +133,7 @@ class Watched:
         The operands, of each block, that a block computed.
     """
 
-    blocks: Sequence[Block]
+    blocks: Sequence[RegionBlock]
     buckets: list[tuple[int, int, int, int]] = field(default_factory=list)
     flushes: list[Counter[int]] = field(default_factory=list)
     edges: set[tuple[int, int]] = field(default_factory=set)
@@ -173,7 +175,7 @@ class Watched:
         return tuple(found) if leaders and are_numbers else None
 
 
-def lowest_of(runs: Sequence[Watched], block: int) -> Lowest | None:
+def lowest_of(runs: Sequence[SampleRuns], block: int) -> Lowest | None:
     """Return the calls of a block that are of whole numbers alone; None where there are none."""
     kinds: Counter[Sources] = Counter()
     for run in runs:

@@ -13,7 +13,7 @@ from typing import Any
 from dietcode.frontends.python.observing import Observation, assigned_attributes, is_in_place
 from dietcode.programs.exporting import differs_in_training
 from dietcode.programs.module import MarkedBlock
-from dietcode.runtime.recorded.units import Unit, unit_of
+from dietcode.runtime.recorded.units import SourceUnit, unit_of
 
 _BUILTINS = frozenset(
     {abs, all, any, bool, dict, enumerate, float, getattr, hasattr, int, isinstance, len, list, map, max, min}
@@ -26,7 +26,7 @@ _MAKING = (
     *("zeros_like", "ones_like", "full_like"),
 )
 
-# Parts of the names of PyTorch's functions that are not pure.
+# UnitParts of the names of PyTorch's functions that are not pure.
 _RANDOM = (
     *("rand", "normal", "multinomial", "bernoulli", "dropout", "poisson", "rrelu", "gumbel"),
     *("exponential", "geometric", "cauchy", "uniform"),
@@ -49,7 +49,7 @@ _IMPURE_WORDS = (*_RANDOM, *_OF_MEMORY, *_OF_STATE)
 _BINDING = (ast.Global, ast.Nonlocal, ast.Delete, ast.NamedExpr, ast.Import, ast.ImportFrom)
 _DEFINING = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncWith, ast.AsyncFor)
-_IMPURE_NODES = (*_BINDING, *_DEFINING, *_SUSPENDING, ast.Try, ast.JoinedStr)
+_IMPURE_NODES = (*_BINDING, *_DEFINING, *_SUSPENDING, ast.Try, ast.TryStar, ast.JoinedStr)
 
 
 @functools.cache
@@ -182,7 +182,7 @@ class Purity:
                 self._known[code] = self._is_pure_body(unit, node)
         return self._known[code]
 
-    def _observed_unit(self, code: CodeType) -> Unit | None:
+    def _observed_unit(self, code: CodeType) -> SourceUnit | None:
         """Return the unit of code; where a file is loaded twice, the one that samples ran."""
         own = unit_of(code)
         if own is None:
@@ -190,7 +190,7 @@ class Purity:
         same = (one for one in self._observation.units if one.digest == own.digest)
         return next((one for one in same if one.qualname == own.qualname), None)
 
-    def _is_pure_body(self, unit: Unit, node: Any) -> bool:
+    def _is_pure_body(self, unit: SourceUnit, node: Any) -> bool:
         local = _local_names(node)
         around = _names_around(unit, node) - local
         if around and not all(isinstance(one, ast.Constant) for one in _defaults(node)):
@@ -199,7 +199,7 @@ class Purity:
         body = node.body if isinstance(node.body, list) else [node.body]
         return all(self._is_pure_node(unit, one, scope) for statement in body for one in ast.walk(statement))
 
-    def _is_pure_node(self, unit: Unit, node: ast.AST, scope: _Scope) -> bool:
+    def _is_pure_node(self, unit: SourceUnit, node: ast.AST, scope: _Scope) -> bool:
         """Whether a node itself changes nothing, and reads only what does not change."""
         if isinstance(node, ast.With):
             return _is_no_grad(node)
@@ -213,7 +213,7 @@ class Purity:
             return not self._is_of_lists(unit, node.iter, scope.made_lists)
         return not isinstance(node, ast.If | ast.While) or not self._has_tensor(unit, node.test)
 
-    def _is_pure_expression(self, unit: Unit, node: ast.expr, scope: _Scope) -> bool:
+    def _is_pure_expression(self, unit: SourceUnit, node: ast.expr, scope: _Scope) -> bool:
         if isinstance(node, ast.Call):
             return self._may_call(unit, node, scope.made_lists)
         if isinstance(node, ast.IfExp):
@@ -224,11 +224,11 @@ class Purity:
             return isinstance(node.ctx, ast.Load) and self._may_read(unit, node)
         return not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Load)
 
-    def _has_tensor(self, unit: Unit, node: ast.AST) -> bool:
+    def _has_tensor(self, unit: SourceUnit, node: ast.AST) -> bool:
         known = self._observation.fact(unit, node)
         return known is not None and any(kind[0] == "tensor" for kind in known.kinds)
 
-    def _is_of_lists(self, unit: Unit, node: ast.AST, made: set[str]) -> bool:
+    def _is_of_lists(self, unit: SourceUnit, node: ast.AST, made: set[str]) -> bool:
         """Whether a loop goes over a list that is given, which may be of another length next time."""
         for one in ast.walk(node):
             known = self._observation.fact(unit, one) if one in unit.numbers else None
@@ -238,14 +238,14 @@ class Purity:
                 return True
         return False
 
-    def _may_read(self, unit: Unit, node: ast.Attribute) -> bool:
+    def _may_read(self, unit: SourceUnit, node: ast.Attribute) -> bool:
         known = self._observation.fact(unit, node)
         if known is None:
             return True  # samples did not come there
         are_of_library = all(kind[0] != "other" or _is_library(kind[1]) for kind in known.kinds)
         return node.attr not in self.assigned and are_of_library
 
-    def _may_read_outer(self, unit: Unit, node: ast.Name, scope: _Scope) -> bool:
+    def _may_read_outer(self, unit: SourceUnit, node: ast.Name, scope: _Scope) -> bool:
         """Whether a variable that is not the function's own has one value, or few objects."""
         known = self._observation.fact(unit, node)
         if known is None:
@@ -254,7 +254,7 @@ class Purity:
             return False
         return node.id not in scope.assigned_outside or _is_one_object(known)
 
-    def _may_call(self, unit: Unit, node: ast.Call, made: set[str]) -> bool:
+    def _may_call(self, unit: SourceUnit, node: ast.Call, made: set[str]) -> bool:
         function = node.func
         if is_in_place(node) or any(one.arg == "out" for one in node.keywords):
             return False
@@ -324,7 +324,7 @@ def _local_names(node: Any) -> set[str]:
     return parameters | _stored_names(ast.walk(node))
 
 
-def _names_around(unit: Unit, node: ast.AST) -> set[str]:
+def _names_around(unit: SourceUnit, node: ast.AST) -> set[str]:
     """Return the names that functions around a function assign, and it may read."""
     within = set(ast.walk(node))
     outside = [one for one in unit.nodes if one not in within]
@@ -350,7 +350,7 @@ def _made_lists(node: ast.AST) -> set[str]:
     return found
 
 
-def function_node(unit: Unit, code: Any) -> Any:
+def function_node(unit: SourceUnit, code: Any) -> Any:
     """Return the node of a function of a unit; None where two stand at one place."""
     found: list[ast.AST] = []
     for one in unit.nodes:

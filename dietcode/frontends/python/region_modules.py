@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dietcode.runtime.recorded.describing import Described
+from dietcode.runtime.recorded.describing import DescribedArguments
 from dietcode.runtime.recorded.variants import equal_value
 
 FILE = Path(__file__).name
@@ -16,7 +16,7 @@ FILE = Path(__file__).name
 
 def module_of(
     function: Any,
-    described: Described,
+    described: DescribedArguments,
     leaves: Sequence[Any],
     operands: Sequence[int],
     tensors: Sequence[tuple[int, str, Any]],
@@ -29,7 +29,7 @@ def module_of(
     ----------
     function : callable
         The region.
-    described : Described
+    described : DescribedArguments
         Its arguments.
     leaves : sequence of object
         Their values.
@@ -40,7 +40,7 @@ def module_of(
     """
     import torch
 
-    class Run(torch.nn.Module):  # type: ignore[misc]
+    class RegionModule(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             kept: set[int] = set()
@@ -70,7 +70,7 @@ def module_of(
             made = [one for one in _flat(found) if all(one is not leaf for leaf in passed)]
             return tuple(one if one.dtype == torch.float32 else one.float() for one in made)
 
-    return Run()
+    return RegionModule()
 
 
 def rebuilt(specs: Sequence[Any], leaves: Iterator[Any], roots: Iterator[Any]) -> Iterator[Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dietcode.frontends.python.blocks import Variant as MadeVariant
+from dietcode.frontends.python.blocks import FoundVariant
 from dietcode.runtime.recorded.variants import Variant
 
 
-def runtime_variant(made: MadeVariant, constants: list[str]) -> Variant:
+def runtime_variant(made: FoundVariant, constants: list[str]) -> Variant:
     """Return a variant as the runtime has it, which notes one block or returns constants.
 
     Parameters
@@ -48,13 +48,13 @@ def _named(result: Any) -> Any:
     if word in ("tuple", "list"):
         return [word, [_named(one) for one in result[1]]]
     if word == "record":
-        cls = result[1][0]
-        return [
-            word,
-            f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}",
-            [_named(one) for one in result[2]],
-        ]
+        return [word, _class_name(result), [_named(one) for one in result[2]]]
     return result
+
+
+def _class_name(result: Any) -> str:
+    cls = result[1][0]
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
 
 
 def _of_constants(result: Any, place: Callable[[], int]) -> Any:
@@ -64,5 +64,5 @@ def _of_constants(result: Any, place: Callable[[], int]) -> Any:
     if word in ("tuple", "list"):
         return [word, [_of_constants(one, place) for one in result[1]]]
     if word == "record":
-        return _named([word, result[1], [_of_constants(one, place) for one in result[2]]])
+        return [word, _class_name(result), [_of_constants(one, place) for one in result[2]]]
     return result

@@ -145,6 +145,7 @@ class ProgramPlan(RowDescription):
     values: dict[str, TensorType]
     units: tuple[dict[str, Any], ...] = ()
     passed_on: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
     waits: bool = True
 
     @property
@@ -251,6 +252,7 @@ def _read_recorded(data: Mapping[str, Any]) -> ProgramPlan:
             functions=(),
             units=units,
             passed_on=tuple(map(str, _listed(data, "passed_on"))),
+            assigned=tuple(map(str, _listed(data, "assigned"))),
             waits=bool(data["waits"]),
         )
     )

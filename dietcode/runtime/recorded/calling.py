@@ -75,8 +75,8 @@ def record_instances(
         As `Run` has them.
     run : Run, optional
         What is noted in; a new one otherwise.
-    counts : Counts, optional
-        Counts what runs eagerly.
+    counts : EagerCounts, optional
+        EagerCounts what runs eagerly.
     in_order : bool
         Whether instances run one after the other.
     waits : bool
@@ -131,7 +131,8 @@ def _made(run: Run, handles: list[Handle]) -> Sequence[Any]:
     rows = torch.empty((len(handles), *handles[0].type_shape), dtype=torch.float32)
     run.gather(handles, rows.data_ptr())
     dtype = DTYPES[handles[0].dtype_code]
-    return rows.to(dtype).unbind(0)
+    found: Sequence[Any] = rows.to(dtype).unbind(0)
+    return found
 
 
 _KINDS: tuple[tuple[type, int], ...] = (

@@ -31,7 +31,7 @@ class EagerUse(NamedTuple):
     operator: str
 
 
-class Counts(Counter[EagerUse]):
+class EagerCounts(Counter[EagerUse]):
     """How often each operator ran eagerly, by the line of the user's code."""
 
     def note(self, reason: str, operator: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -14,7 +14,7 @@ Handle = recorder.Handle
 Spec = Any  # nested lists of texts and numbers, as JSON has them
 DTYPES = ("float32", "bool", "int64", "int32")
 _MOST_DEPTH, _MOST_LEAVES = 8, 64
-_PLAIN = (int, float, bool, str, type(None), tuple, list)
+_SCALARS = (int, float, bool, str, type(None))
 
 
 class UndescribedError(Exception):
@@ -22,7 +22,7 @@ class UndescribedError(Exception):
 
 
 @dataclass
-class Described:
+class DescribedArguments:
     """The arguments of a region.
 
     Attributes
@@ -42,7 +42,9 @@ class Described:
     roots: list[Any] = field(default_factory=list)
 
 
-def describe(args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callable[[Any], str]) -> Described:
+def describe(
+    args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callable[[Any], str]
+) -> DescribedArguments:
     """Return the arguments of a region as data.
 
     Parameters
@@ -71,7 +73,7 @@ class _Describing:
     """Describes arguments one after the other."""
 
     def __init__(self, fixed: Callable[[int], bool], name_of: Callable[[Any], str]) -> None:
-        self.found = Described()
+        self.found = DescribedArguments()
         self._fixed, self._name_of = fixed, name_of
 
     def spec(self, value: Any, depth: int) -> Spec:
@@ -134,9 +136,15 @@ class Names:
     """Names of roots, which are the same where what is computed is the same but for weights.
 
     Kept for one call of a program: a module's fields may be others in the next one.
+
+    Parameters
+    ----------
+    assigned : collection of str
+        Attributes that functions set: no region reads them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, assigned: Collection[str]) -> None:
+        self._assigned = assigned
         self._known: dict[int, tuple[Any, str]] = {}
 
     def __call__(self, value: Any) -> str:
@@ -150,7 +158,7 @@ class Names:
         import torch
 
         if isinstance(value, torch.nn.Module):
-            return _module_name(value)
+            return _module_name(value, self._assigned)
         if isinstance(value, MethodType):
             return f"{value.__func__.__qualname__} of {self(value.__self__)}"
         inner = getattr(value, "function", None)
@@ -168,7 +176,7 @@ class Names:
         qualname = type(value).__qualname__
         if hasattr(value, "__dict__") and not callable(value):
             return f"{qualname}({self._fields(sorted(vars(value).items()))})"
-        if isinstance(value, _PLAIN):
+        if _is_plain(value):
             return repr(value)[:200]
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', qualname)}"
 
@@ -176,11 +184,13 @@ class Names:
         return ", ".join(f"{name}={self(one)}" for name, one in fields)
 
 
-def _module_name(module: Any) -> str:
+def _module_name(module: Any, assigned: Collection[str]) -> str:
     parts = []
     for path, one in module.named_modules():
         own = [
-            f"{name}={_plain(value)}" for name, value in sorted(vars(one).items()) if _is_plain(name, value)
+            f"{name}={_plain(value)}"
+            for name, value in sorted(vars(one).items())
+            if name not in assigned and not name.startswith("_") and _is_plain(value)
         ]
         named = [*one._parameters.items(), *one._buffers.items()]
         tensors = [f"{name}:{value.dtype}{list(value.shape)}" for name, value in named if value is not None]
@@ -189,10 +199,11 @@ def _module_name(module: Any) -> str:
     return "; ".join(parts)
 
 
-def _is_plain(name: str, value: Any) -> bool:
-    return isinstance(value, _PLAIN) and not name.startswith(
-        ("_forward", "_backward", "_state_dict", "_load_state")
-    )
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number or text, or has such alone, whose words are the same in every process."""
+    if type(value) in (tuple, list):
+        return len(value) <= _MOST_LEAVES and all(map(_is_plain, value))
+    return type(value) in _SCALARS
 
 
 def _plain(value: Any) -> str:

@@ -19,7 +19,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from dietcode.runtime import recorder
-from dietcode.runtime.recorded.counts import Counts
+from dietcode.runtime.recorded.counts import EagerCounts
 
 Run = recorder.Run
 begin_calls, begin_map = recorder.begin_calls, recorder.begin_map
@@ -102,8 +102,8 @@ class Scheduler(recorder.Fibers):
     function : callable
     instances : sequence of tuple
         The arguments of each.
-    counts : Counts, optional
-        Counts what runs eagerly.
+    counts : EagerCounts, optional
+        EagerCounts what runs eagerly.
     in_order : bool
         Whether instances run one after the other, as each sees what the one before has left.
     waits : bool
@@ -115,7 +115,7 @@ class Scheduler(recorder.Fibers):
         run: Run,
         function: Callable[..., Any],
         instances: Sequence[tuple[Any, ...]],
-        counts: Counts | None = None,
+        counts: EagerCounts | None = None,
         in_order: bool = False,
         waits: bool = True,
     ) -> None:

@@ -20,7 +20,7 @@ from dietcode.runtime.programs.loaded import BlockRun
 from dietcode.runtime.programs.machine import BlockBuffers
 from dietcode.runtime.programs.plan import ProgramPlan
 from dietcode.runtime.recorded.calling import record_instances
-from dietcode.runtime.recorded.counts import Counts
+from dietcode.runtime.recorded.counts import EagerCounts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of
 from dietcode.runtime.recorded.variants import RecordedRegion, Type, Variant, machine_of_types
 from dietcode.runtime.reopened import Reopened
@@ -67,9 +67,9 @@ class CallProfile(NamedTuple):
         In order.
     num_waits : int
     secs : dict of str to float
-        The parts of the call: ``python``, the user's code with what it records and computes eagerly; ``waits``,
-        changes from one instance to another; ``scheduling``, sorting calls of blocks into buckets; ``kernels``;
-        ``results``, with the arguments.
+        The parts of the call: ``python``, the user's code with what it records and computes eagerly;
+        ``waits``, changes from one instance to another; ``scheduling``, sorting calls of blocks into buckets;
+        ``kernels``; ``results``, with the arguments.
     """
 
     runs: list[BlockRun]
@@ -98,8 +98,8 @@ class RecordedProgram(Reopened):
         As given.
     plan : ProgramPlan
     max_bytes : int
-        That a call may take for rows of tensors, half of the memory that the process may use at first; it ends with a
-        MemoryError beyond.
+        That a call may take for rows of tensors, half of the memory that the process may use at first; it
+        ends with a MemoryError beyond.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class RecordedProgram(Reopened):
         self._libraries, self._weights = opened.libraries, dict(opened.weights)
         self._limits = opened.id_limits
         self._rewritten = rewritten
-        self._counts = Counts()
+        self._counts = EagerCounts()
         self._lock = threading.Lock()
         self._owners: dict[str, _Owner] = {}
         self._others: dict[str, Any] = {}
@@ -142,7 +142,9 @@ class RecordedProgram(Reopened):
             types, constants, self.plan.max_rows, buffers.blocks, len(self.plan.blocks), buffers.num_buffers,
             buffers.program, (kernels, buffers), buffers.fixed,
         )  # fmt: skip
-        self._session = Session(self.regions, self._machine, types, class_of, self._accepts)
+        self._session = Session(
+            self.regions, self._machine, types, class_of, self._accepts, self.plan.assigned
+        )
         self._free: list[Run] = []
 
     def __repr__(self) -> str:
@@ -161,7 +163,8 @@ class RecordedProgram(Reopened):
         instances : iterable
             What the program's only parameter is, of each; tuples where it has several.
         errors : {"raise", "return"}
-            Whether the exception of the first instance that failed is raised, or exceptions stand among the results.
+            Whether the exception of the first instance that failed is raised, or exceptions stand among the
+            results.
 
         Returns
         -------
@@ -275,13 +278,14 @@ class RecordedProgram(Reopened):
                 f"{self.plan.types[number]}; allowed: as many as it was compiled for, pass fewer at once"
             )
         return MemoryError(
-            f"{self.plan.name}: {count} instances take over {self.max_bytes} bytes; pass fewer at once, or set max_bytes"
+            f"{self.plan.name}: {count} instances take over {self.max_bytes} bytes; pass fewer at once, or set "
+            "max_bytes"
         )
 
     # ---- Weights ----
 
     def _accepts(self, variants: Sequence[tuple[Variant, dict[str, Any]]]) -> Variant | None:
-        """Return the variant whose blocks have some tensors as their weights; others are taken before the next call."""
+        """Return the variant whose blocks have some weights; others are taken before the next call."""
         with self._lock:
             for variant, weights in variants:
                 if all(

@@ -17,9 +17,15 @@ from dietcode.runtime.models.weights import read_weights
 from dietcode.runtime.programs.loading import check_ranges, tables_of_ids
 from dietcode.runtime.programs.plan import read_recorded
 from dietcode.runtime.recorded.loaded import Opened, RecordedProgram
-from dietcode.runtime.recorded.regions import Parts, Region
+from dietcode.runtime.recorded.regions import SourceRegion, UnitParts
 from dietcode.runtime.recorded.session import Rewritten
-from dietcode.runtime.recorded.units import Unit, forget_changed_files, outermost, runs_as_written, units_of
+from dietcode.runtime.recorded.units import (
+    SourceUnit,
+    forget_changed_files,
+    outermost,
+    runs_as_written,
+    units_of,
+)
 from dietcode.runtime.recorded.variants import RecordedRegion, Variant
 
 
@@ -31,8 +37,8 @@ def load_recorded(folder: Path, options: LoadOptions, program: Any) -> RecordedP
     folder : Path
     options : LoadOptions
     program : Program
-        The function that it was compiled from, or a later version of it: functions whose source has changed run as
-        plain Python.
+        The function that it was compiled from, or a later version of it: functions whose source has changed
+        run as plain Python.
 
     Raises
     ------
@@ -68,7 +74,7 @@ def open_recorded(folder: Path, options: LoadOptions) -> Opened:
 def found_units(
     data: Sequence[Mapping[str, Any]], function: FunctionType
 ) -> tuple[
-    dict[Unit, Parts],
+    dict[SourceUnit, UnitParts],
     list[RecordedRegion],
     dict[str, int],
     dict[str, dict[str, Any]],
@@ -85,7 +91,7 @@ def found_units(
 
     Returns
     -------
-    units : dict of Unit to Parts
+    units : dict of SourceUnit to UnitParts
     regions : list of RecordedRegion
         Of functions whose source is as it was.
     flags, spaces : dict
@@ -103,25 +109,25 @@ def found_units(
             codes.append(one.__code__)
             flags.setdefault(file, one.__code__.co_flags)
             spaces.setdefault(file, one.__globals__)
-    units: dict[Unit, Parts] = {}
+    units: dict[SourceUnit, UnitParts] = {}
     regions: list[RecordedRegion] = []
     sources = _Sources(data, codes)
     for unit_data in data:
         unit = sources.unit_of(unit_data["file"], unit_data["qualname"], unit_data["digest"])
         if unit is None:
             continue
-        found: list[Region] = []
+        found: list[SourceRegion] = []
         for one in unit_data["regions"]:
             if any(sources.unit_of(*source) is None for source in one["reads"]):
                 continue  # plain Python calls these functions, which may have regions of their own
-            region = Region.from_json(one["region"])
+            region = SourceRegion.from_json(one["region"])
             variants = [Variant.from_json(variant) for variant in one["variants"]]
             regions.append(RecordedRegion(unit, region, variants, str(one["reason"])))
             found.append(region)
         numbers = (
             [int(number) for number in unit_data[word]] for word in ("concurrent", "stored", "instances")
         )
-        units[unit] = Parts(found, *numbers)
+        units[unit] = UnitParts(found, *numbers)
     return units, regions, flags, spaces, list(sources.changed)
 
 
@@ -158,13 +164,13 @@ class _Sources:
         for code in codes:
             self._codes.setdefault((code.co_filename, outermost(code)), []).append(code)
         files = dict.fromkeys(code.co_filename for code in codes)
-        self._known: dict[tuple[str, str, str], Unit] = {}
+        self._known: dict[tuple[str, str, str], SourceUnit] = {}
         for one in (unit for file in files for unit in units_of(file)):
             self._known.setdefault((Path(one.file).name, one.qualname, one.digest), one)
         of_own = {(Path(own).name, one.qualname, one.digest) for one in units_of(own)}
         self._newer = {source[:2] for source in of_own - _sources_in(data)}
 
-    def unit_of(self, file: str, qualname: str, digest: str) -> Unit | None:
+    def unit_of(self, file: str, qualname: str, digest: str) -> SourceUnit | None:
         """Return a function; None where its source has changed."""
         found = self._known.get((file, qualname, digest))
         is_newest = found is not None and (found.file == self._own or (file, qualname) not in self._newer)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from dietcode.runtime.recorded.units import Unit, compiled, placeholder
+from dietcode.runtime.recorded.units import SourceUnit, compiled, placeholder
 
 _NAME = "__dietcode_region__"
 
 
 @dataclass(frozen=True)
-class Region:
+class SourceRegion:
     """Straight-line tensor code: statements that follow each other, or one expression.
 
     Nodes are named by their positions in the unit.
@@ -47,7 +47,7 @@ class Region:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Region:
+    def from_json(cls, data: Mapping[str, Any]) -> SourceRegion:
         """Return what `to_json` wrote."""
         return cls(
             statements=tuple(map(int, data["statements"])),
@@ -61,19 +61,19 @@ class Region:
         """Whether it is one statement or expression."""
         return len(self.statements) + len(self.hoisted) == 1
 
-    def first_line(self, unit: Unit) -> int:
+    def first_line(self, unit: SourceUnit) -> int:
         """Return the line at which it begins."""
         first = unit.nodes[(self.statements or self.hoisted)[0]]
         return int(getattr(first, "lineno", 0))
 
 
 @dataclass
-class Parts:
+class UnitParts:
     """What is rewritten of a unit.
 
     Attributes
     ----------
-    regions : list of Region
+    regions : list of SourceRegion
     concurrent : list of int
         Calls of `dietcode.concurrent`.
     stored : list of int
@@ -82,7 +82,7 @@ class Parts:
         Calls of `isinstance` with tensors.
     """
 
-    regions: list[Region] = field(default_factory=list)
+    regions: list[SourceRegion] = field(default_factory=list)
     concurrent: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
     instances: list[int] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Parts:
         return bool(self.regions or self.concurrent or self.stored or self.instances)
 
 
-def parameters_of(unit: Unit, region: Region) -> list[str]:
+def parameters_of(unit: SourceUnit, region: SourceRegion) -> list[str]:
     """Return the name of each leaf: its own, where it is a variable."""
     names = []
     for at, leaf in enumerate(region.leaves):
@@ -131,13 +131,15 @@ class _Copying:
         return ast.copy_location(type(node)(**fields), node)
 
 
-def region_function(unit: Unit, region: Region, flags: int, names: dict[str, Any]) -> Callable[..., Any]:
+def region_function(
+    unit: SourceUnit, region: SourceRegion, flags: int, names: dict[str, Any]
+) -> Callable[..., Any]:
     """Return a region as a function of its leaves.
 
     Parameters
     ----------
-    unit : Unit
-    region : Region
+    unit : SourceUnit
+    region : SourceRegion
     flags : int
         Of code of the file.
     names : dict
@@ -161,12 +163,12 @@ def region_function(unit: Unit, region: Region, flags: int, names: dict[str, Any
     return FunctionType(code, names, unit.qualname)
 
 
-def _code_of(unit: Unit, made: Any, flags: int) -> Any:
-    around = Unit(unit.file, ".".join([*unit.classes, _NAME]), made, unit.classes, "", [])
+def _code_of(unit: SourceUnit, made: Any, flags: int) -> Any:
+    around = SourceUnit(unit.file, ".".join([*unit.classes, _NAME]), made, unit.classes, "", [])
     return compiled(around, made, flags)
 
 
-def rewritten(unit: Unit, parts: Parts) -> Any:
+def rewritten(unit: SourceUnit, parts: UnitParts) -> Any:
     """Return the tree of a unit in which regions are calls.
 
     Its placeholders are those of the functions that record the regions, in order, then that of what
@@ -198,7 +200,9 @@ def _stored(node: Any, note: int, copying: _Copying) -> Any:
     return ast.copy_location(ast.Attribute(ast.copy_location(call, node), node.attr, node.ctx), node)
 
 
-def _replace(unit: Unit, region: Region, at: int, others: dict[ast.AST, Callable[[_Copying], Any]]) -> None:
+def _replace(
+    unit: SourceUnit, region: SourceRegion, at: int, others: dict[ast.AST, Callable[[_Copying], Any]]
+) -> None:
     first = unit.nodes[(region.statements or region.hoisted)[0]]
     last = unit.nodes[region.statements[-1]] if region.statements else None
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import Names, UndescribedError
-from dietcode.runtime.recorded.regions import Parts, region_function, rewritten
-from dietcode.runtime.recorded.units import Replacement, Unit
+from dietcode.runtime.recorded.regions import UnitParts, region_function, rewritten
+from dietcode.runtime.recorded.units import Replacement, SourceUnit
 from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, Variant, bound_weights, words_of
 
-Machine, Site = recorder.Machine, recorder.Site
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
 _of_thread = threading.local()
 
@@ -39,7 +38,7 @@ class Session:
     Parameters
     ----------
     regions : sequence of RecordedRegion
-    machine : Machine
+    machine : recorder.Machine
     types : sequence of Type
         Of the machine.
     classes : callable
@@ -47,16 +46,20 @@ class Session:
     accepts : callable
         ``([(variant, tensors by the names of its weights)]) -> variant``: the one whose blocks were made for
         these weights, or None.
+    assigned : collection of str
+        Attributes that functions of the program set.
     """
 
     def __init__(
         self,
         regions: Sequence[RecordedRegion],
-        machine: Machine,
+        machine: recorder.Machine,
         types: Sequence[Type],
-        classes: Callable[[Unit, str], Any],
+        classes: Callable[[SourceUnit, str], Any],
         accepts: Callable[[Sequence[tuple[Variant, dict[str, Any]]]], Variant | None],
+        assigned: Collection[str],
     ) -> None:
+        self._assigned = assigned
         self.machine, self.types = machine, list(types)
         self._regions = {
             (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
@@ -69,14 +72,16 @@ class Session:
         """Be the session of this thread."""
         if not hasattr(_of_thread, "stack"):
             _of_thread.stack = []
-        _of_thread.stack.append(_Call(self, Names(), set()))
+        _of_thread.stack.append(_Call(self, Names(self._assigned), set()))
         return self
 
     def __exit__(self, *_: Any) -> None:
         """Be it no more."""
         _of_thread.stack.pop()
 
-    def missed(self, key: Any, site: Site, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def missed(
+        self, key: Any, site: recorder.Site, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Any:
         """Return what a region gives for arguments that no variant of the recorder matches."""
         region = self._regions.get(key)
         if region is None:  # of another program, which shares the function
@@ -104,7 +109,7 @@ class Session:
 
     def _bind(
         self,
-        site: Site,
+        site: recorder.Site,
         region: RecordedRegion,
         variants: Sequence[Variant],
         described: Any,
@@ -124,7 +129,8 @@ class Session:
 
 def with_numbers(args: Sequence[Any]) -> list[Any] | None:
     """Return arguments whose handles of one whole number are that number; None where there is none."""
-    found, changed = [], False
+    found: list[Any] = []
+    changed = False
     for one in args:
         if type(one) is recorder.Handle and one.dtype_code == 2 and not one.type_shape:
             found.append(int(one))
@@ -138,7 +144,7 @@ def with_numbers(args: Sequence[Any]) -> list[Any] | None:
     return found if changed else None
 
 
-def on_miss(key: Any, site: Site, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def on_miss(key: Any, site: recorder.Site, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return what a region gives, in a call of a program or outside of one."""
     session = current_session()
     return function(*args) if session is None else session.missed(key, site, function, args)
@@ -152,7 +158,7 @@ def note_stored(value: Any, name: str) -> Any:
     return value
 
 
-def class_of(unit: Unit, name: str) -> Any:
+def class_of(unit: SourceUnit, name: str) -> Any:
     """Return a class of a named tuple by its name."""
     module, _, qualname = name.partition(".")
     for known in [one for key, one in sys.modules.items() if key.rpartition(".")[2] == module]:
@@ -169,17 +175,17 @@ class Rewritten:
 
     Parameters
     ----------
-    units : dict of Unit to Parts
+    units : dict of SourceUnit to UnitParts
     flags, spaces : dict
         By file, the flags of its code, and its global variables.
     """
 
     _lock = threading.Lock()
-    _active: dict[tuple[str, str], Rewritten] = {}
+    _active: ClassVar[dict[tuple[str, str], Rewritten]] = {}
 
     def __init__(
         self,
-        units: dict[Unit, Parts],
+        units: dict[SourceUnit, UnitParts],
         flags: dict[str, int],
         spaces: dict[str, dict[str, Any]],
     ) -> None:
@@ -195,8 +201,9 @@ class Rewritten:
                 SITES.of(unit, one, function, on_miss)
                 for one, function in zip(regions, functions, strict=True)
             ]
-            calls = [one.call for one in sites]
-            changed.append((unit, rewritten(unit, parts), [*calls, call_all, note_stored, is_instance]))
+            calls: list[Any] = [one.call for one in sites]
+            calls += [call_all, note_stored, is_instance]
+            changed.append((unit, rewritten(unit, parts), calls))
         self._replacement = Replacement(changed, flags, spaces)
 
     def install(self) -> None:

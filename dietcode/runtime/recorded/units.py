@@ -22,7 +22,7 @@ _FUTURES = 0x1FE0000  # the flags of ``from __future__`` that code has
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class SourceUnit:
     """An outermost function or method of a file, with all that is within it.
 
     Attributes
@@ -68,14 +68,14 @@ def preorder(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @functools.lru_cache(maxsize=256)
-def units_of(file: str) -> tuple[Unit, ...]:
+def units_of(file: str) -> tuple[SourceUnit, ...]:
     """Return the units of a file; none where there is no source, or not of this Python."""
     text = "".join(linecache.getlines(file))
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    found: list[Unit] = []
+    found: list[SourceUnit] = []
 
     def visit(node: ast.AST, classes: tuple[str, ...]) -> None:
         for child in ast.iter_child_nodes(node):
@@ -83,7 +83,9 @@ def units_of(file: str) -> tuple[Unit, ...]:
                 name = getattr(child, "name", "<lambda>")
                 digest = hashlib.sha256(ast.dump(child).encode()).hexdigest()[:16]
                 found.append(
-                    Unit(file, ".".join([*classes, name]), child, classes, digest, list(preorder(child)))
+                    SourceUnit(
+                        file, ".".join([*classes, name]), child, classes, digest, list(preorder(child))
+                    )
                 )
             elif isinstance(child, ast.ClassDef):
                 visit(child, (*classes, child.name))
@@ -114,7 +116,7 @@ def _codes_of(file: str) -> tuple[CodeType, ...]:
             return ()
 
 
-def unit_of(code: CodeType) -> Unit | None:
+def unit_of(code: CodeType) -> SourceUnit | None:
     """Return the unit that code stands in."""
     fitting = [one for one in units_of(code.co_filename) if code.co_firstlineno in one.lines]
     names = [one for one in fitting if outermost(code) == one.qualname]
@@ -126,19 +128,19 @@ def outermost(code: CodeType) -> str:
     return code.co_qualname.split(".<locals>")[0]
 
 
-def runs_as_written(unit: Unit, codes: Iterable[CodeType]) -> bool:
+def runs_as_written(unit: SourceUnit, codes: Iterable[CodeType]) -> bool:
     """Whether some code of a unit's functions does what its source says: that may be newer than the code."""
     first, *_ = codes
     written = _written(unit, compiled(unit, copy.deepcopy(unit.node), first.co_flags))
     return any((one.co_qualname, _original(one)) in written for one in codes)
 
 
-def _written(unit: Unit, alone: CodeType) -> set[tuple[str, Any]]:
+def _written(unit: SourceUnit, alone: CodeType) -> set[tuple[str, Any]]:
     """Return what the functions of a unit do by their source.
 
     Parameters
     ----------
-    unit : Unit
+    unit : SourceUnit
     alone : CodeType
         Of the unit, as a notebook compiles it; calls of what its file imports are compiled in another way.
     """
@@ -146,12 +148,12 @@ def _written(unit: Unit, alone: CodeType) -> set[tuple[str, Any]]:
     return {(one.co_qualname, _instructions(one)) for one in codes if outermost(one) == unit.qualname}
 
 
-def compiled(unit: Unit, node: Any, flags: int) -> CodeType:
+def compiled(unit: SourceUnit, node: Any, flags: int) -> CodeType:
     """Return the code of a unit whose tree has been changed.
 
     Parameters
     ----------
-    unit : Unit
+    unit : SourceUnit
     node : ast.AST
         What is in its place.
     flags : int
@@ -231,7 +233,7 @@ class Replacement:
 
     Parameters
     ----------
-    changed : iterable of (Unit, tree, objects)
+    changed : iterable of (SourceUnit, tree, objects)
         What is compiled in the place of each, and the objects that its placeholders stand for.
     flags : mapping of str to int
         By file, the flags of its code.
@@ -241,7 +243,7 @@ class Replacement:
 
     def __init__(
         self,
-        changed: Iterable[tuple[Unit, Any, Sequence[Any]]],
+        changed: Iterable[tuple[SourceUnit, Any, Sequence[Any]]],
         flags: Mapping[str, int],
         spaces: Mapping[str, dict[str, Any]],
     ) -> None:

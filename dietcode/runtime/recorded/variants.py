@@ -18,8 +18,8 @@ from dietcode.runtime.recorded.describing import (
     describe,
     tensors_of,
 )
-from dietcode.runtime.recorded.regions import Region
-from dietcode.runtime.recorded.units import Unit
+from dietcode.runtime.recorded.regions import SourceRegion
+from dietcode.runtime.recorded.units import SourceUnit
 
 Type = tuple[str, tuple[int, ...]]
 NUMBER: Type = ("int32", ())
@@ -197,8 +197,8 @@ class RecordedRegion:
 
     Parameters
     ----------
-    unit : Unit
-    region : Region
+    unit : SourceUnit
+    region : SourceRegion
     variants : sequence of Variant
     reason : str
         Why it has none, if so.
@@ -208,8 +208,8 @@ class RecordedRegion:
 
     def __init__(
         self,
-        unit: Unit,
-        region: Region,
+        unit: SourceUnit,
+        region: SourceRegion,
         variants: Sequence[Variant],
         reason: str = "",
         reads: Sequence[tuple[str, str, str]] = (),
@@ -268,7 +268,9 @@ class Sites:
         self._known: dict[Any, tuple[recorder.Site, Callable[..., Any]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, unit: Unit, region: Region, function: Callable[..., Any], on_miss: Any) -> recorder.Site:
+    def of(
+        self, unit: SourceUnit, region: SourceRegion, function: Callable[..., Any], on_miss: Any
+    ) -> recorder.Site:
         """Return the site of a region; the first of two programs that have it makes it."""
         key = unit.file, unit.qualname, unit.digest, region
         place = (*key, id(function.__globals__))  # a file may be loaded twice

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hand_machine import A_ROW, EMBED_CALL, LATE, MADE, ROW, SCORE, WIDTH, E, begun, machine, row_of, site
 
-from dietcode.runtime.recorded.counts import Counts
+from dietcode.runtime.recorded.counts import EagerCounts
 from dietcode.runtime.recorded.fibers import Scheduler
 from dietcode.runtime.recorded.handles import install, is_instance, real, tensor_of
 from dietcode.runtime.recorder import Run
@@ -293,7 +293,7 @@ def test_attributes_of_users_and_real_values() -> None:
 
 
 def test_eager_operators_are_counted_by_line(run: Run) -> None:
-    counts = Counts()
+    counts = EagerCounts()
 
     def instance(n: int) -> Any:
         row = embed(n)
