@@ -17,8 +17,8 @@ _MAX_REASON = 200
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 # These read a value or a property: nothing is computed.
 _READS = frozenset(
-    ["__get__", "__set__", "size", "dim", "numel", "__len__", "item", "tolist"]
-    + ["__bool__", "__float__", "__int__", "__index__"]
+    {"__get__", "__set__", "size", "dim", "numel", "__len__", "item", "tolist"}
+    | {"__bool__", "__float__", "__int__", "__index__"}
 )
 
 
