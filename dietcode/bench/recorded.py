@@ -47,9 +47,9 @@ def bench_recorded(
     Yields
     ------
     dict
-        As there. ``host`` has the parts of a call that are no kernels, each measured in calls that are
-        traced, so that they may add up to more than ``secs``; ``calls`` of waits are how many there are.
-        ``eager``: what ran eagerly in one call, as `RecordedProgram.explain` gives it.
+        As there. ``host`` has the parts of a call that are no kernels, measured in traced calls: together
+        they may take longer than ``secs``. ``calls`` of waits is their number. ``eager``: what ran eagerly in
+        one call, as `RecordedProgram.explain` gives it.
 
     Raises
     ------

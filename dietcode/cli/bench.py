@@ -74,22 +74,18 @@ def bench(
     from dietcode.runtime.manifest import is_bundle, is_program, is_recorded, is_recursion
 
     vendors = vs or ["numpy"]
-    _check_options(folder, structures, samples, program)
-    if is_recorded(folder):
-        if at or not samples or not program:
-            given = "--program FILE.py:NAME and --samples FILE.py:NAME, and no --at"
-            raise RequestError(f"bench: {folder} is a recorded program: give {given}")
-        from dietcode.bench.recorded import bench_recorded
-
-        calls = samples, instances or None, rounds, threads, weights
-        rows = _of_bundle(bench_recorded(folder, program, vendors, *calls), as_json)
-    elif is_program(folder):
-        if at or not samples:
-            raise RequestError(f"bench: {folder} is a program: give --samples FILE.py:NAME, and no --at")
-        from dietcode.bench.programs import bench_program
-
-        calls = samples, instances or None, rounds, threads, weights
-        rows = _of_bundle(bench_program(folder, vendors, *calls), as_json)
+    if structures and not is_recursion(folder):
+        raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
+    if samples and not is_program(folder):
+        raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
+    if program and not is_recorded(folder):
+        raise RequestError(f"bench: --program is of recorded programs, and {folder} is none; leave it out")
+    if is_program(folder):
+        if at or not samples or bool(program) != is_recorded(folder):
+            own = "--program FILE.py:NAME and " if is_recorded(folder) else ""
+            raise RequestError(f"bench: {folder} is a program: give {own}--samples FILE.py:NAME, and no --at")
+        options = samples, instances or None, rounds, threads, weights
+        rows = _of_bundle(_program_records(folder, program, vendors, options), as_json)
     elif is_bundle(folder):
         from dietcode.bench.models import bench_model
 
@@ -100,8 +96,8 @@ def bench(
             raise RequestError(f"bench: --at is of whole models; {folder} is a recursion: give --structures")
         from dietcode.bench.recursions import bench_recursion
 
-        options = structures, instances or None, rounds, threads, weights
-        rows = _of_bundle(bench_recursion(folder, vendors, *options), as_json)
+        calls = structures, instances or None, rounds, threads, weights
+        rows = _of_bundle(bench_recursion(folder, vendors, *calls), as_json)
     elif at or weights:
         raise RequestError(
             f"bench: --at and --weights are of whole models, and {folder} is a library; leave them out"
@@ -109,24 +105,27 @@ def bench(
     else:
         rows = _bench_library(folder, vendors, instances, rounds, threads, as_json)
     if output is not None:
-        try:
-            output.write_text(json.dumps(rows, indent=2) + "\n")
-        except OSError as error:
-            raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
+        _write(rows, output)
     if as_json:
         print_json(rows)
 
 
-def _check_options(folder: Path, structures: Path | None, samples: str | None, program: str | None) -> None:
-    """Refuse options of another kind of bundle."""
-    from dietcode.runtime.manifest import is_program, is_recorded, is_recursion
+def _write(rows: list[dict[str, Any]], output: Path) -> None:
+    try:
+        output.write_text(json.dumps(rows, indent=2) + "\n")
+    except OSError as error:
+        raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
 
-    if structures and not is_recursion(folder):
-        raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
-    if samples and not (is_recorded(folder) or is_program(folder)):
-        raise RequestError(f"bench: --samples is of programs, and {folder} is none; leave it out")
-    if program and not is_recorded(folder):
-        raise RequestError(f"bench: --program is of recorded programs, and {folder} is none; leave it out")
+
+def _program_records(
+    folder: Path, program: str | None, vendors: list[str], options: tuple[Any, ...]
+) -> Iterable[dict[str, Any]]:
+    from dietcode.bench.programs import bench_program
+    from dietcode.bench.recorded import bench_recorded
+
+    if program is None:
+        return bench_program(folder, vendors, *options)
+    return bench_recorded(folder, program, vendors, *options)
 
 
 def _bench_library(
