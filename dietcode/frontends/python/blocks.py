@@ -158,7 +158,7 @@ class Blocks:
         of_fixed = dict(zip((k for k in numbers if k in fixed), values, strict=True))
         leaves = [of_fixed.get(k, one) for k, one in enumerate(example.described.leaves)]
         args = list(rebuilt(example.described.specs, iter(leaves), iter(example.described.roots)))
-        described = describe(args, lambda k: False, self._names)
+        described = describe(args, lambda k: False, self._names, found.function)
         specs = _with_fixed(described.specs, leaves, fixed)
         operands = [k for k in range(len(leaves)) if k not in fixed]
         if len(operands) > MAX_OPERANDS:

@@ -146,7 +146,7 @@ class Discovery:
         try:
             if torch.is_grad_enabled():
                 raise RefusedRegionError("a region where gradients are enabled")
-            described = describe(args, lambda leaf: False, self._names)
+            described = describe(args, lambda leaf: False, self._names, found.function)
             key = json.dumps([described.specs, [_weights_key(one) for one in described.roots]])
             example = found.examples.get(key)
             if example is None:

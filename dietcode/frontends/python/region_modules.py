@@ -82,6 +82,8 @@ def rebuilt(specs: Sequence[Any], leaves: Iterator[Any], roots: Iterator[Any]) -
             yield next(roots)
         elif word == "equal":
             yield equal_value(*rest)
+        elif word == "own":
+            return
         elif word == "record":
             cls = next(roots)
             yield cls(*rebuilt(rest[1], leaves, roots))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -13,7 +15,8 @@ from dietcode.runtime import recorder
 Handle = recorder.Handle
 Spec = Any  # nested lists of texts and numbers, as JSON has them
 DTYPES = ("float32", "bool", "int64", "int32")
-_MOST_DEPTH, _MOST_LEAVES = 8, 64
+_MOST_DEPTH, _MOST_LEAVES, _MOST_LETTERS = 8, 64, 200
+_MISSING = object()
 _SCALARS = (int, float, bool, str, type(None))
 
 
@@ -30,7 +33,8 @@ class DescribedArguments:
     specs : list of Spec
         Of each ``["root", name]``, ``["equal", type, text]``, ``["dtype", name]``,
         ``["tensor", dtype, shape]``, ``["int"]``, ``["float"]``, ``["tuple" or "list", [specs]]``,
-        ``["record", class, [specs]]`` or ``["slice", [specs]]``.
+        ``["record", class, [specs]]`` or ``["slice", [specs]]``; at the end ``["own", name]``, of what the
+        region itself reads.
     leaves : list of object
         Tensors and numbers, in order.
     roots : list of object
@@ -43,7 +47,7 @@ class DescribedArguments:
 
 
 def describe(
-    args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callable[[Any], str]
+    args: Sequence[Any], fixed: Callable[[int], bool], name_of: Callable[[Any], str], function: Any
 ) -> DescribedArguments:
     """Return the arguments of a region as data.
 
@@ -55,6 +59,8 @@ def describe(
     name_of : callable
         ``(root) -> str``: what tells apart what is computed with a root; the same for two modules of one
         class and of the same sizes.
+    function : function
+        The region's.
 
     Raises
     ------
@@ -64,6 +70,7 @@ def describe(
     describing = _Describing(fixed, name_of)
     found = describing.found
     found.specs = [describing.spec(one, 0) for one in args]
+    found.specs.append(["own", name_of(function)])
     if len(found.leaves) > _MOST_LEAVES:
         raise UndescribedError("more tensors and numbers than a block takes")
     return found
@@ -132,10 +139,25 @@ def _class_name(cls: type) -> str:
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
 
 
+class _Cells:
+    """What a function reads of outer functions, as a mapping."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return the value of a variable, or a default where it has none yet."""
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:
+            return default
+
+
 class Names:
     """Names of roots, which are the same where what is computed is the same but for weights.
 
-    Kept for one call of a program: a module's fields may be others in the next one.
+    They hold as long as nothing that they are made of has another value: fields of modules, methods of their
+    classes, what functions read of their files and of outer functions.
 
     Parameters
     ----------
@@ -146,26 +168,37 @@ class Names:
     def __init__(self, assigned: Collection[str]) -> None:
         self._assigned = assigned
         self._known: dict[int, tuple[Any, str]] = {}
+        self._reads: list[tuple[Any, str, Any]] = []
 
     def __call__(self, value: Any) -> str:
         """Return the name of a root."""
         known = self._known.get(id(value))
         if known is None:
+            self._known[id(value)] = value, "itself"  # where it reads itself
             known = self._known[id(value)] = value, self._name(value)
         return known[1]
+
+    def are_valid(self) -> bool:
+        """Whether all that they are made of is as it was."""
+        return all(one.get(name, _MISSING) is value for one, name, value in self._reads)
+
+    def _read(self, place: Any, name: str) -> Any:
+        value = place.get(name, _MISSING)
+        self._reads.append((place, name, value))
+        return value
 
     def _name(self, value: Any) -> str:
         import torch
 
         if isinstance(value, torch.nn.Module):
-            return _module_name(value, self._assigned)
+            return _short("; ".join(self._parts_of_module(value)))
         if isinstance(value, MethodType):
-            return f"{value.__func__.__qualname__} of {self(value.__self__)}"
+            return f"{self(value.__func__)} of {self(value.__self__)}"
         inner = getattr(value, "function", None)
         if inner is not None and not hasattr(value, "eager") and isinstance(inner, FunctionType):
             return f"block {self(inner)}"
         if isinstance(value, FunctionType):
-            return f"{value.__qualname__}({self._fields(captured(value))})"
+            return f"{value.__qualname__}({_short(', '.join(self._parts_of_function(value)))})"
         return self._value_name(value)
 
     def _value_name(self, value: Any) -> str:
@@ -175,28 +208,69 @@ class Names:
             return f"{value.dtype}{list(value.shape)}"
         qualname = type(value).__qualname__
         if hasattr(value, "__dict__") and not callable(value):
-            return f"{qualname}({self._fields(sorted(vars(value).items()))})"
+            fields = (f"{name}={self(self._read(vars(value), name))}" for name in sorted(vars(value)))
+            return f"{qualname}({', '.join(fields)})"
         if _is_plain(value):
-            return repr(value)[:200]
+            return _plain(value)
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', qualname)}"
 
-    def _fields(self, fields: Iterable[tuple[str, Any]]) -> str:
-        return ", ".join(f"{name}={self(one)}" for name, one in fields)
+    def _parts_of_module(self, module: Any) -> Iterator[str]:
+        for path, one in module.named_modules():
+            yield f"{path}:{type(one).__qualname__}"
+            own = vars(one)
+            for name in sorted(own):
+                if name not in self._assigned and not name.startswith("_"):
+                    value = self._read(own, name)
+                    if _is_plain(value):
+                        yield f"{name}={_plain(value)}"
+            for group in (one._parameters, one._buffers, one._modules):
+                for name in group:
+                    value = self._read(group, name)
+                    yield f"{name}:{getattr(value, 'dtype', None)}{list(getattr(value, 'shape', ()))}"
+            yield from self._parts_of_class(type(one))
+
+    def _parts_of_class(self, cls: type) -> Iterator[str]:
+        for one in cls.__mro__:
+            if one.__module__.startswith(("torch.", "builtins")):
+                continue
+            for name in sorted(vars(one)):
+                value = vars(one)[name]
+                if isinstance(value, FunctionType) and name != "__init__":
+                    yield f"{name}={self(self._read(vars(one), name))}"
+                elif _is_plain(value) and not name.startswith("__") and name not in self._assigned:
+                    yield f"{name}={_plain(self._read(vars(one), name))}"
+
+    def _parts_of_function(self, function: FunctionType) -> Iterator[str]:
+        import torch
+
+        code = function.__code__
+        for place, names in ((_Cells(function), code.co_freevars), (function.__globals__, code.co_names)):
+            for name in names:
+                if place is function.__globals__ and name not in function.__globals__:
+                    continue  # an attribute, or one of Python's own
+                value = self._read(place, name)
+                if isinstance(value, ModuleType) and not _is_installed(value):
+                    yield from self._parts_of_file(value, code.co_names)
+                elif isinstance(value, torch.nn.Module | torch.Tensor | FunctionType) or _is_plain(value):
+                    yield f"{name}={self(value)}"
+
+    def _parts_of_file(self, module: ModuleType, names: Sequence[str]) -> Iterator[str]:
+        import torch
+
+        for name in names:
+            value = vars(module).get(name)
+            if isinstance(value, torch.nn.Module | FunctionType) or (value is not None and _is_plain(value)):
+                yield f"{module.__name__}.{name}={self(self._read(vars(module), name))}"
 
 
-def _module_name(module: Any, assigned: Collection[str]) -> str:
-    parts = []
-    for path, one in module.named_modules():
-        own = [
-            f"{name}={_plain(value)}"
-            for name, value in sorted(vars(one).items())
-            if name not in assigned and not name.startswith("_") and _is_plain(value)
-        ]
-        named = [*one._parameters.items(), *one._buffers.items()]
-        tensors = [f"{name}:{value.dtype}{list(value.shape)}" for name, value in named if value is not None]
-        missing = [name for name, value in named if value is None]
-        parts.append(f"{path}:{type(one).__qualname__}({', '.join([*own, *tensors, *missing])})")
-    return "; ".join(parts)
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether a module is of Python, or of a package that is installed: these do not change."""
+    file = getattr(module, "__file__", None)
+    return file is None or "site-packages" in file or file.startswith(sys.base_prefix)
 
 
 def _is_plain(value: Any) -> bool:

@@ -245,6 +245,8 @@ class RecordedProgram(Reopened):
     def _run(self, instances: list[Any], is_traced: bool = False) -> tuple[list[Any], Run]:
         with self._lock:
             self._take_weights()
+            if not self._session.names.are_valid():  # a module or a function reads something else now
+                self._make()
             session = self._session
             run = self._free.pop() if self._free else Run(self._machine, self.max_bytes)
         self._rewritten.install()
@@ -278,8 +280,8 @@ class RecordedProgram(Reopened):
                 f"{self.plan.types[number]}; allowed: as many as it was compiled for, pass fewer at once"
             )
         return MemoryError(
-            f"{self.plan.name}: {count} instances take over {self.max_bytes} bytes; pass fewer at once, or set "
-            "max_bytes"
+            f"{self.plan.name}: {count} instances take over {self.max_bytes} bytes; pass fewer at once, or "
+            "set max_bytes"
         )
 
     # ---- Weights ----

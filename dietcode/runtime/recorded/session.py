@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from dietcode.runtime import recorder
 from dietcode.runtime.recorded.describing import Names, UndescribedError
@@ -16,6 +16,8 @@ from dietcode.runtime.recorded.variants import SITES, RecordedRegion, Type, Vari
 
 _MOST_BOUND = 64  # variants of a region in the recorder: one for each module that it is called with
 _of_thread = threading.local()
+_install_lock = threading.Lock()
+_active: dict[tuple[str, str], Rewritten] = {}  # what functions have now
 
 
 def current_session() -> Session | None:
@@ -59,7 +61,7 @@ class Session:
         accepts: Callable[[Sequence[tuple[Variant, dict[str, Any]]]], Variant | None],
         assigned: Collection[str],
     ) -> None:
-        self._assigned = assigned
+        self.names = Names(assigned)
         self.machine, self.types = machine, list(types)
         self._regions = {
             (one.unit.file, one.unit.qualname, one.unit.digest, one.region): one for one in regions
@@ -72,7 +74,7 @@ class Session:
         """Be the session of this thread."""
         if not hasattr(_of_thread, "stack"):
             _of_thread.stack = []
-        _of_thread.stack.append(_Call(self, Names(self._assigned), set()))
+        _of_thread.stack.append(_Call(self, self.names, set()))
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -88,7 +90,7 @@ class Session:
             return function(*args)
         try:
             call = _of_thread.stack[-1]
-            variants, described = region.variants_of(args, call.names)
+            variants, described = region.variants_of(args, call.names, function)
             numbers = with_numbers(args)
             if numbers is not None:
                 return site.call(*numbers)
@@ -180,9 +182,6 @@ class Rewritten:
         By file, the flags of its code, and its global variables.
     """
 
-    _lock = threading.Lock()
-    _active: ClassVar[dict[tuple[str, str], Rewritten]] = {}
-
     def __init__(
         self,
         units: dict[SourceUnit, UnitParts],
@@ -209,11 +208,11 @@ class Rewritten:
     def install(self) -> None:
         """Give the functions their code, unless they have it: another program may share some of them."""
         keys = [(one.file, one.qualname) for one in self._units]
-        if all(self._active.get(key) is self for key in keys):
+        if all(_active.get(key) is self for key in keys):
             return
-        with self._lock:
+        with _install_lock:
             self._replacement.install()
-            self._active |= dict.fromkeys(keys, self)
+            _active.update(dict.fromkeys(keys, self))
 
 
 def eager_lines(regions: Sequence[RecordedRegion]) -> Counter[tuple[str, str]]:

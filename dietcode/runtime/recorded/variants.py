@@ -101,7 +101,8 @@ def words_of(
         ``(name) -> class`` of named tuples that are returned.
     """
     coding = _Coding(variant, types, roots, classes)
-    words = [len(variant.specs), *coding.arguments(variant.specs)]
+    specs = [one for one in variant.specs if one[0] != "own"]
+    words = [len(specs), *coding.arguments(specs)]
     words.append(len(variant.notes))
     for block, operands in variant.notes:
         words += [block, len(operands), *operands]
@@ -226,7 +227,7 @@ class RecordedRegion:
         """File and line."""
         return f"{self.unit.file.rpartition('/')[2]}:{self.region.first_line(self.unit)}"
 
-    def variants_of(self, args: Sequence[Any], names: Names) -> tuple[list[Variant], Any]:
+    def variants_of(self, args: Sequence[Any], names: Names, function: Any) -> tuple[list[Variant], Any]:
         """Return the variants for some arguments, which differ by their weights, and these as data.
 
         Raises
@@ -235,7 +236,7 @@ class RecordedRegion:
             There is none; says why.
         """
         for fixed in self.fixed or [frozenset()]:
-            described = describe(args, fixed.__contains__, names)
+            described = describe(args, fixed.__contains__, names, function)
             found = self.variants.get(key_of(described.specs))
             if found is not None:
                 return found, described
