@@ -89,12 +89,18 @@ def test_parts_that_have_memory_of_their_own_are_refused() -> None:
 @pytest.mark.long
 def test_a_part_that_is_larger_than_the_whole_is_refused() -> None:
     made, compiled = made_of(Stacked().eval())
-    (step,) = (one for one in made.description["steps"] if "placed" in one)
-    made.description["values"][step["placed"][0]]["shape"][1] = "64*L"
+    description = made.description
+    (at,) = (at for at, one in enumerate(description["steps"]) if "placed" in one)
+    parts, own = description["steps"][at]["placed"], description["outputs"][0]
+    description["storages"]["of"][parts[-1]] = 0
+    parts[-1] = "large"
+    description["values"]["large"] = {"dtype": "float32", "shape": [128, "L", 16]}
+    large = {"host": "concat", "operands": [{"value": own}] * 64, "attributes": {"axis": 0}}
+    description["steps"].insert(at, large | {"results": ["large"]})
     from dietcode.runtime.models.model import Model
 
-    changed = Model(None, {}, read_executable(made.description), *compiled._kernels)  # type: ignore[arg-type]
-    with pytest.raises(LibraryError, match="does not lie in"):
+    changed = Model(None, {}, read_executable(description), *compiled._kernels)  # type: ignore[arg-type]
+    with pytest.raises(LibraryError, match="'large' does not lie in"):
         changed(torch.randn(2, 3, 16), torch.randn(3, 2, 4, 16))
 
 

@@ -174,10 +174,7 @@ def test_a_worker_that_dies_while_it_compares_loses_only_that(place: Place) -> N
     compares(place, job)
     worker = int(ask(place, f"SELECT runner FROM jobs WHERE id = '{job}'")[0][0].split("/")[1])
     os.kill(worker, signal.SIGSTOP)  # it could have compared all before the command has begun
-    try:
-        place.run("cancel", job)
-    finally:
-        os.kill(worker, signal.SIGCONT)
+    place.run("cancel", job)  # the server kills it as it is, perhaps before the command has ended
     begun = time.monotonic()
     while ask(place, f"SELECT state FROM jobs WHERE id = '{job}'") != [("cancelled",)]:
         assert time.monotonic() - begun < 10
