@@ -336,3 +336,70 @@ def test_bench_needs_the_program_and_its_instances(
     done = inside("bench", compiled.bundle, *given)
     assert done.returncode == 2
     assert "give --program FILE.py:NAME and --samples FILE.py:NAME" in done.stderr
+
+
+_READS = """
+import torch, dietcode
+from torch import nn
+
+torch.manual_seed(0)
+SCALE = 2.0
+
+class Cell(nn.Module):
+    GAIN = 3.0
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.alpha = nn.Linear(4, 4), 0.5
+
+    def forward(self, h):
+        return torch.tanh(self.inner(h)) * self.alpha * self.GAIN
+
+cell = Cell().eval()
+
+def helper(h):
+    return torch.sigmoid(h) * SCALE
+
+@dietcode.program
+def run(x):
+    return helper(cell(x))
+
+def samples():
+    return [torch.randn(4) for _ in range(3)]
+"""
+_CHANGES: dict[str, Callable[[Any], None]] = {
+    "nothing": lambda module: None,
+    "a field": lambda module: setattr(module.cell, "alpha", 0.1),
+    "a number of the file": lambda module: setattr(module, "SCALE", 5.0),
+    "a number of the class": lambda module: setattr(module.Cell, "GAIN", 1.0),
+    "a function": lambda module: setattr(module, "helper", lambda h: h),
+    "a module": lambda module: setattr(module, "cell", module.Cell().eval()),
+    "a part of a module": lambda module: setattr(module.cell, "inner", torch.nn.Linear(4, 4)),
+    "weights in place": lambda module: module.cell.inner.weight.data.mul_(2),
+}
+
+
+def test_what_blocks_are_made_of_may_change_between_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dietcode.frontends.python.compiling import compile_recorded
+    from dietcode.frontends.python.modeling import record
+    from dietcode.models import compiling
+
+    monkeypatch.setattr(compiling, "make_library", untuned_library)
+    file, bundle = tmp_path / "reads.py", tmp_path / "bundle"
+    file.write_text(_READS)
+    module = _module(file)
+    model, formed = record(module.run, module.samples(), "reads")
+    options = compiling.Options(trials=2, seconds=1)
+    compile_recorded(model, formed.blocks.weights.arrays, bundle, options=options)
+    for name, change in _CHANGES.items():
+        module = _module(file)
+        program, given = dietcode.load(bundle, program=module.run), module.samples()
+        program(given)
+        change(module)
+        for one, instance in zip(program(given), given, strict=True):
+            torch.testing.assert_close(one, module.run.eager(instance), msg=name)
+        program(given)
+        for one, instance in zip(program(given), given, strict=True):
+            torch.testing.assert_close(one, module.run.eager(instance), msg=name)
