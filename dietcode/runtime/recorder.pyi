@@ -229,7 +229,7 @@ class Site:
 def value(handle: Handle, /) -> bool | int | float:
     """Return the number that a computed handle of one element is."""
 
-def pretend(cls: type, num_bytes: int, make: Callable[[Handle], object], /) -> None:
+def pretend(cls: type, num_bytes: int, make: Callable[[Handle], object], truths: tuple[Any, Any], /) -> None:
     """Let `isinstance` take every handle for an object of a class, also where C code asks.
 
     Parameters
@@ -240,6 +240,8 @@ def pretend(cls: type, num_bytes: int, make: Callable[[Handle], object], /) -> N
         The size of the C structure that a tensor begins with.
     make : callable
         Sets `Handle.tensor`; called when the class of a handle is asked for and it has no tensor.
+    truths : tuple
+        Tensors of False and True, whose copies are the answers of comparisons.
     """
 
 def current() -> Run | None:

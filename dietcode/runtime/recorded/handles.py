@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +27,10 @@ is_contiguous is_leaf requires_grad grad grad_fn storage_offset __len__"""
 _BY_CLASS = """__class__ __new__ __init__ __init_subclass__ __subclasshook__ __getattribute__ __getattr__
 __setattr__ __delattr__ __dict__ __dir__ __doc__ __module__ __weakref__ __annotations__ __hash__ __sizeof__
 __torch_function__ __torch_dispatch__ __dlpack_c_exchange_api__ __getitem__"""
-_INT64 = 2  # as the code of a handle
-_IN_C = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist"))
+_COMPARISONS = "__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"
+_IN_C = frozenset(
+    (*_COMPARISONS, "__hash__", "__bool__", "__float__", "__int__", "__index__", "item", "tolist")
+)
 _METADATA = frozenset(_BY_TYPE.split())  # needs no value
 _OWN = frozenset(_BY_CLASS.split())  # belongs to every class
 
@@ -140,18 +141,9 @@ def _method(name: str) -> Callable[..., Any]:
     return call
 
 
-def _comparison(name: str) -> Callable[..., Any]:
-    """Return a comparison, which of one whole number with another is Python's: it needs no kernel."""
-    in_general, of_numbers = _method(name), getattr(operator, name)
-
-    def call(self: Handle, other: Any) -> Any:
-        is_number = self.dtype_code == _INT64 and not self.type_shape and self.tensor is None
-        if is_number and type(other) is int:
-            return torch.tensor(of_numbers(int(self), other))
-        return in_general(self, other)
-
-    call.__name__ = name
-    return call
+def _compared(self: Handle, how: int, other: Any) -> Any:
+    """Compare with what is no whole number, by the number that C has for the operator."""
+    return _eager(getattr(torch.Tensor, _COMPARISONS[how]), (self, other), {})
 
 
 def _attribute(name: str) -> property:
@@ -176,7 +168,7 @@ def install() -> None:
     """Let handles pass as tensors, in this process from now on."""
     found: dict[str, Any] = {
         "__torch_function__": classmethod(_torch_function),
-        "__hash__": object.__hash__,
+        "compared": _compared,
         "item_at": _method("__getitem__"),
         "detach": _detach,
         "__getattr__": _get_other,
@@ -190,9 +182,9 @@ def install() -> None:
             found[name] = _method(name)
         else:
             found[name] = _attribute(name) if hasattr(own, "__get__") else own
-    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
-        found[name] = _comparison(name)
     for name, one in found.items():
         setattr(Handle, name, one)
     Handle.__name__ = Handle.__qualname__ = "Tensor"  # in messages
-    recorder.pretend(torch.Tensor, torch._C.TensorBase.__basicsize__, _make_at_once)
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        truths = torch.tensor(False), torch.tensor(True)
+    recorder.pretend(torch.Tensor, torch._C.TensorBase.__basicsize__, _make_at_once, truths)

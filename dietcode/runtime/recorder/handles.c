@@ -8,6 +8,7 @@ enum { MOST_FREE = 1 << 12 };
 
 PyTypeObject *handle_type;
 static PyTypeObject *tensor_type; /* for which isinstance takes handles, or NULL */
+static PyObject *truths;          /* tensors of False and True */
 static PyObject *make_tensor;     /* called where a handle's class is asked for and it has no tensor yet */
 static size_t shadow_bytes;
 static Handle *free_handles; /* linked by `weak` */
@@ -194,6 +195,24 @@ static int as_bool(PyObject *self) {
   return is;
 }
 
+/* Of one whole number with another it is Python's. Its answer is a tensor of its own: others may change it in place. */
+static PyObject *compare(PyObject *object, PyObject *other, int how) {
+  const Handle *self = (const Handle *)object;
+  if (!truths) return Py_NewRef(Py_NotImplemented);
+  PyObject *shape = self->dtype == INT64 && !self->tensor && PyLong_CheckExact(other) ? get_shape(object, NULL) : NULL;
+  int is_number = shape && PyTuple_Size(shape) == 0, overflow = 0;
+  Py_XDECREF(shape);
+  PyErr_Clear();
+  if (is_number) PyLong_AsLongLongAndOverflow(other, &overflow); /* which PyTorch refuses */
+  if (!is_number || overflow) return PyObject_CallMethod(object, "compared", "iO", how, other);
+  PyObject *value = as_int(object);
+  int is = value ? PyObject_RichCompareBool(value, other, how) : -1;
+  Py_XDECREF(value);
+  return is < 0 ? NULL : PyObject_CallMethod(PyTuple_GetItem(truths, is), "clone", NULL);
+}
+
+static Py_hash_t hash(PyObject *self) { return (Py_hash_t)((size_t)self >> 4 | (size_t)self << (8 * sizeof self - 4)); }
+
 /* Nested lists of a row; `row` goes on behind what was read. */
 static PyObject *lists_of(const float **row, Dtype dtype, PyObject *shape, Py_ssize_t axis) {
   if (axis == PyTuple_Size(shape)) return number_of(*(*row)++, dtype);
@@ -217,14 +236,16 @@ static PyObject *tolist(PyObject *object, PyObject *none) {
 
 PyObject *pretend(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *class, *make;
+  PyObject *class, *make, *both;
   Py_ssize_t num_bytes;
-  if (!PyArg_ParseTuple(args, "O!nO", &PyType_Type, &class, &num_bytes, &make)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!nOO!", &PyType_Type, &class, &num_bytes, &make, &PyTuple_Type, &both)) return NULL;
   num_bytes -= sizeof(PyObject);
   if (num_bytes < 0 || num_bytes > (Py_ssize_t)sizeof(((Handle *)0)->shadow))
     return PyErr_Format(PyExc_ValueError, "pretend: tensors of this PyTorch are too large: %zd bytes", num_bytes);
   Py_XDECREF(make_tensor);
+  Py_XDECREF(truths);
   make_tensor = Py_NewRef(make);
+  truths = Py_NewRef(both);
   shadow_bytes = (size_t)num_bytes;
   tensor_type = (PyTypeObject *)Py_NewRef(class); /* for ever, as that of PyTorch */
   return Py_NewRef(Py_None);
@@ -277,6 +298,7 @@ static PyType_Slot handle_slots[] = {
     {Py_tp_dealloc, free_handle},      {Py_tp_members, handle_members}, {Py_tp_getset, handle_getters},
     {Py_tp_methods, handle_methods},   {Py_mp_subscript, get_item},     {Py_nb_bool, as_bool},
     {Py_nb_float, as_float},           {Py_nb_int, as_int},             {Py_nb_index, as_index},
+    {Py_tp_richcompare, compare},      {Py_tp_hash, hash},
     {0, NULL}};
 static PyType_Spec handle_spec = {"dietcode.runtime.recorder.Handle", sizeof(Handle), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};

@@ -29,7 +29,7 @@ static __attribute__((noinline)) PyObject *call_at_bottom(PyObject *module, PyOb
 }
 
 static PyMethodDef methods[] = {{"value", value_of, METH_O, "value(handle): the number that a computed handle is"},
-                                {"pretend", pretend, METH_VARARGS, "pretend(cls, num_bytes, make): pass as tensors"},
+                                {"pretend", pretend, METH_VARARGS, "pretend(cls, num_bytes, make, truths): pass as tensors"},
                                 {"current", get_current, METH_NOARGS, "current(): this thread's current run, or None"},
                                 {"call_at_bottom", call_at_bottom, METH_VARARGS, "call_at_bottom(function, *args): at the bottom of a greenlet"},
                                 {"wait", wait_in_python, METH_O, "wait(handle): let others run until it is computed"},

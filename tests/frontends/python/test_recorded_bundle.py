@@ -26,6 +26,8 @@ if find_spec("torch") is None or find_spec("tvm") is None:
 
 import torch
 
+from dietcode.runtime.recorded.session import Session
+
 pytestmark = pytest.mark.xdist_group("recorded bundle")
 
 # A recursion, a wait, an operator without a kernel, an exception, and state that PyTorch does not see.
@@ -241,39 +243,40 @@ def test_an_exception_is_the_user_s_own_and_leaves_other_instances_alone(loaded:
     assert raised.value.__notes__ == ["in instance 1 of shrubs"]
 
 
-def test_threads_call_one_program_at_once(compiled: _Compiled) -> None:
-    """Also by the first call, before it is known what regions take: no thread computes eagerly for it."""
-    module = _module(compiled.file)
-    instances = module.samples()
-    wanted = dietcode.load(compiled.bundle, program=module.encode)
-    wanted(instances)
-    expected = {(one["where"], one["reason"]) for one in wanted.explain()}
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(5):
-            module = _module(compiled.file)
-            program = dietcode.load(compiled.bundle, program=module.encode)
-            found: list[list[Any]] = [[], [], []]
-            barrier = threading.Barrier(3)
+def test_threads_call_one_program_at_once(compiled: _Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both find first what a region takes: none of them computes eagerly for it."""
+    found: list[list[Any]] = [[], []]
+    both, module = threading.Barrier(2, timeout=60), _module(compiled.file)
+    program, instances = dietcode.load(compiled.bundle, program=module.encode), module.samples()
+    session, missed, accepts = program._session, Session.missed, program._session._accepts
+    seen: set[Any] = set()
 
-            def call(number: int, given: Any = (program, found, barrier)) -> None:
-                program, found, barrier = given
-                barrier.wait()
-                found[number] = [program(instances[number::3]) for _ in range(3)]
+    def meet(self: Any, key: Any, *given: Any) -> Any:
+        if (key, threading.get_ident()) not in seen and len(seen) < 2:
+            seen.add((key, threading.get_ident()))
+            both.wait()
+        return missed(self, key, *given)
 
-            threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join()
-            for number, results in enumerate(found):
-                assert len(results) == 3
-                for results_of_one in results:
-                    _is_eager(results_of_one, module, instances[number::3])
-            assert {(one["where"], one["reason"]) for one in program.explain()} == expected
-    finally:
-        sys.setswitchinterval(before)
+    def accept_slowly(*given: Any) -> Any:
+        time.sleep(0.1)
+        return accepts(*given)
+
+    monkeypatch.setattr(Session, "missed", meet)
+    monkeypatch.setattr(session, "_accepts", accept_slowly)
+
+    def call(number: int) -> None:
+        found[number] = [program(instances[number::2]) for _ in range(5)]
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for number, results in enumerate(found):
+        assert len(results) == 5
+        for one in results:
+            _is_eager(one, module, instances[number::2])
+    assert not any("kernels do not take" in one["reason"] for one in program.explain())
 
 
 def test_a_bundle_is_loaded_with_its_program_alone(compiled: _Compiled, tmp_path: Path) -> None:

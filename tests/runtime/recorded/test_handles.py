@@ -315,3 +315,31 @@ def test_a_handle_of_a_call_that_is_over() -> None:
     assert torch.equal(kept + 0, torch.from_numpy(E[1])) and kept.shape == (WIDTH,)
     with pytest.raises(RuntimeError, match="over"):
         tensor_of(lost)
+
+
+@pytest.mark.parametrize(
+    "compare", [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
+)
+@pytest.mark.parametrize(
+    "other", [4, 3, 5, 2**70, True, 4.0, "4", None, torch.tensor(4), torch.tensor([3, 5])]
+)
+def test_comparisons(compare: Callable[[Any, Any], Any], other: Any) -> None:
+    """Also those with a whole number, which Python makes: each answer is a tensor of its own."""
+    for code in range(4):
+        handle, right = made(code, scalar=True)
+        for one, two in ((handle, right), (tensor_of(made(code, scalar=True)[0]), right)):
+            for swapped in (False, True):
+                expected = _answer(compare, two, other, swapped)
+                found = _answer(compare, one, other, swapped)
+                assert type(found) is type(expected) and repr(found) == repr(expected)
+    handle, _ = made(2, scalar=True)
+    first = handle == 4
+    first.logical_not_()
+    assert bool(handle == 4) and not first and made(2)[0].shape == (made(2)[0] == 4).shape
+
+
+def _answer(compare: Callable[[Any, Any], Any], one: Any, other: Any, swapped: bool) -> Any:
+    try:
+        return compare(other, one) if swapped else compare(one, other)
+    except (TypeError, RuntimeError, OverflowError) as error:
+        return type(error)
