@@ -29,9 +29,27 @@ from dietcode.workload.text import counted
 LimitError = recorder.LimitError
 Run = recorder.Run
 
-_PHASE_BITS = 24
+_PHASE_BITS, _SEEN = 24, 16
 _CHANGED = "its source has changed since it was compiled; compile again"
-_Owner = tuple[Any, int, int]
+
+
+class _Owner:
+    """A tensor that has the weights of blocks, as it was when these were made.
+
+    PyTorch does not count changes by way of ``tensor.data``: some elements are looked at as well.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self._version, self._address = tensor, tensor._version, tensor.data_ptr()
+        flat = tensor.detach().numpy().reshape(-1)
+        self._some = flat[:: max(1, flat.size // _SEEN)]
+        self._bytes = self._some.tobytes()
+
+    def has_changed(self) -> bool:
+        """Whether it is another one now."""
+        tensor = self.tensor
+        is_same = tensor._version == self._version and tensor.data_ptr() == self._address
+        return not is_same or self._some.tobytes() != self._bytes
 
 
 @dataclass(frozen=True)
@@ -291,13 +309,13 @@ class RecordedProgram(Reopened):
         with self._lock:
             for variant, weights in variants:
                 if all(
-                    name in self._owners and self._owners[name][0] is one for name, one in weights.items()
+                    name in self._owners and self._owners[name].tensor is one for name, one in weights.items()
                 ):
                     return variant
             for variant, weights in variants:
                 if all(self._is_equal(name, one) for name, one in weights.items()):
                     for name, one in weights.items():
-                        self._owners.setdefault(name, (one, one._version, one.data_ptr()))
+                        self._owners.setdefault(name, _Owner(one))
                     return variant
             for _, weights in variants:
                 if not any(name in self._owners for name in weights):
@@ -308,20 +326,16 @@ class RecordedProgram(Reopened):
     def _is_equal(self, name: str, tensor: Any) -> bool:
         known = self._owners.get(name)
         if known is not None:
-            return known[0] is tensor
+            return known.tensor is tensor
         return bool(np.array_equal(self._weights[name], tensor.detach().numpy()))
 
     def _take_weights(self) -> None:
         """Take weights that are others than when they were compiled, or were changed since the last call."""
-        changed = {
-            name: tensor
-            for name, (tensor, version, address) in self._owners.items()
-            if tensor._version != version or tensor.data_ptr() != address
-        }
+        changed = {name: one.tensor for name, one in self._owners.items() if one.has_changed()}
         if not changed and not self._others:
             return
         for name, tensor in {**changed, **self._others}.items():
             self._weights[name] = np.array(tensor.detach().numpy(), np.float32, order="C")
-            self._owners[name] = tensor, tensor._version, tensor.data_ptr()
+            self._owners[name] = _Owner(tensor)
         self._others.clear()
         self._make()
