@@ -23,7 +23,6 @@ from dietcode.runtime.manifest import (
     staged_folder,
 )
 from dietcode.runtime.opening import load
-from dietcode.runtime.recorded.loading import open_recorded
 from dietcode.runtime.signed import is_required
 
 Weights = Mapping[str, "np.ndarray[Any, Any]"]
@@ -104,6 +103,8 @@ def check_loads(staged: Path, folder: Path, weights: Weights) -> None:
                 save_weights(weights, path)
             file = path if weights else None
             if is_recorded(staged):
+                from dietcode.runtime.recorded.loading import open_recorded  # which needs the recorder
+
                 open_recorded(staged, LoadOptions(file, None, None, False))
             else:
                 load(staged, weights=file, require_signature=False)
