@@ -139,7 +139,7 @@ def _class_name(cls: type) -> str:
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
 
 
-class _Cells:
+class _OuterVariables:
     """What a function reads of outer functions, as a mapping."""
 
     def __init__(self, function: FunctionType) -> None:
@@ -244,7 +244,7 @@ class Names:
         import torch
 
         code = function.__code__
-        for place, names in ((_Cells(function), code.co_freevars), (function.__globals__, code.co_names)):
+        for place, names in ((_OuterVariables(function), code.co_freevars), (function.__globals__, code.co_names)):
             for name in names:
                 if place is function.__globals__ and name not in function.__globals__:
                     continue  # an attribute, or one of Python's own
