@@ -244,7 +244,10 @@ class Names:
         import torch
 
         code = function.__code__
-        for place, names in ((_OuterVariables(function), code.co_freevars), (function.__globals__, code.co_names)):
+        for place, names in (
+            (_OuterVariables(function), code.co_freevars),
+            (function.__globals__, code.co_names),
+        ):
             for name in names:
                 if place is function.__globals__ and name not in function.__globals__:
                     continue  # an attribute, or one of Python's own
