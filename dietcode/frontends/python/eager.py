@@ -17,7 +17,8 @@ _MAX_REASON = 200
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 # These read a value or a property: nothing is computed.
 _READS = frozenset(
-    {"__get__", "__set__", "size", "dim", "numel", "__len__", "item", "tolist"}
+    {"__get__", "__set__", "size", "dim", "numel", "__len__", "item", "tolist", "data_ptr"}
+    | {"is_neg", "untyped_storage", "storage_offset", "stride", "is_contiguous", "is_floating_point"}
     | {"__bool__", "__float__", "__int__", "__index__"}
 )
 
@@ -40,7 +41,7 @@ class LeftOut(NamedTuple):
 
 
 class EagerUses(TorchFunctionMode):  # type: ignore[misc]
-    """EagerCounts what PyTorch computes while it is entered, but for blocks.
+    """Counts what PyTorch computes while it is entered, but for blocks.
 
     Attributes
     ----------

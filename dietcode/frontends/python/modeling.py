@@ -91,7 +91,7 @@ class FormedProgram:
         watched : SampleRuns, optional
             Gets what is noted.
         uses : EagerUses, optional
-            EagerCounts what else PyTorch computes.
+            Counts what else PyTorch computes.
         """
         session = Session(
             self.regions, machine.machine, machine.types, class_of, self._accepts, self.assigned

@@ -26,7 +26,7 @@ _MAKING = (
     *("zeros_like", "ones_like", "full_like"),
 )
 
-# UnitParts of the names of PyTorch's functions that are not pure.
+# Parts of the names of PyTorch's functions that are not pure.
 _RANDOM = (
     *("rand", "normal", "multinomial", "bernoulli", "dropout", "poisson", "rrelu", "gumbel"),
     *("exponential", "geometric", "cauchy", "uniform"),

@@ -76,7 +76,7 @@ def record_instances(
     run : Run, optional
         What is noted in; a new one otherwise.
     counts : EagerCounts, optional
-        EagerCounts what runs eagerly.
+        Counts what runs eagerly.
     in_order : bool
         Whether instances run one after the other.
     waits : bool

@@ -103,7 +103,7 @@ class Scheduler(recorder.Fibers):
     instances : sequence of tuple
         The arguments of each.
     counts : EagerCounts, optional
-        EagerCounts what runs eagerly.
+        Counts what runs eagerly.
     in_order : bool
         Whether instances run one after the other, as each sees what the one before has left.
     waits : bool
