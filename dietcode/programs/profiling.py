@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dietcode.errors import ModelError
 from dietcode.graph.program_model import MAX_SHOWN, NUMBER, Bucket, Lowest
@@ -117,12 +117,27 @@ def profile(
             for block, rows in counts.items():
                 together[block][rows] += 1
     edges = tuple(sorted(first.edges))
-    lowest = tuple(_lowest(runs, block) for block in range(many))
+    lowest = tuple(lowest_of(runs, block) for block in range(many))
     return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), edges, tuple(shown), lowest)
 
 
-def _lowest(runs: Sequence[FormRun], block: int) -> Lowest | None:
-    """Return the calls of a block that are of whole numbers alone; None where there are none."""
+class CountedRun(Protocol):
+    """A run of samples that counts the rows of its buckets.
+
+    Attributes
+    ----------
+    buckets : list of (int, int, int, int)
+        Flush, key, block and rows of each.
+    sources : list of Counter
+        Of each bucket, how many of its rows had which sources.
+    """
+
+    buckets: list[tuple[int, int, int, int]]
+    sources: list[Counter[Sources | None]]
+
+
+def lowest_of(runs: Sequence[CountedRun], block: int) -> Lowest | None:
+    """Return the calls of a block whose computed operands are of whole numbers alone; None for none."""
     kinds: Counter[Sources] = Counter()
     for run in runs:
         for bucket, sources in zip(run.buckets, run.sources, strict=True):

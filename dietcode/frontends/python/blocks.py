@@ -93,7 +93,7 @@ class Blocks:
         self._names = Names(assigned)
 
     def begin(self) -> None:
-        """Forget the regions, as they are formed anew; what is known of their blocks stays."""
+        """Clear the variants before the regions are formed again; exported blocks are kept."""
         self.variants.clear()
 
     def finish(self) -> None:
@@ -107,7 +107,7 @@ class Blocks:
         self.blocks = [self.blocks[block] for block in used]
 
     def add(self, number: int, found: Found) -> str | None:
-        """Add what a region is in samples; return why it is none, or None."""
+        """Export a region as samples call it; return the reason if it cannot be a block, else None."""
         key = found.unit.file, found.unit.qualname, found.region, tuple(sorted(found.examples))
         if key not in self._tried:
             reason = self._add(number, found)

@@ -1,4 +1,4 @@
-"""Variants of regions: what samples give to each, and what it returns."""
+"""Variants of regions: the arguments that samples pass to each, and the structure of its results."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dietcode.programs.module import Program
 
 
 def load(program: Program, samples: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return what runs instances of a program, whose blocks PyTorch computes.
+    """Return a function that runs instances of a program, whose blocks PyTorch computes.
 
     Parameters
     ----------

@@ -20,14 +20,14 @@ from dietcode.frontends.python.observing import (
     is_in_place,
     same_random_numbers,
 )
-from dietcode.frontends.python.profile import SampleRuns, TorchMachine, lowest_of
+from dietcode.frontends.python.profile import SampleRuns, TorchMachine
 from dietcode.frontends.python.purity import Purity
 from dietcode.frontends.python.runtime_variants import runtime_variant
 from dietcode.graph.program_model import MAX_SHOWN, BlockModel, Bucket, rows_of_tables
 from dietcode.graph.recorded_model import RecordedModel
 from dietcode.programs.module import Program
 from dietcode.programs.optimisations import ALL, Optimisations
-from dietcode.programs.profiling import phases_of
+from dietcode.programs.profiling import lowest_of, phases_of
 from dietcode.runtime.recorded.calling import Arguments, record_instances
 from dietcode.runtime.recorded.regions import SourceRegion, UnitParts
 from dietcode.runtime.recorded.session import Rewritten, Session, class_of

@@ -316,7 +316,7 @@ def codes_run(run: Callable[[], Any]) -> dict[CodeType, dict[str, Any]]:
 
 @contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """Let what is random be the same in each pass over samples, and as it was before."""
+    """Restore the states of random generators, so that each pass over samples draws the same numbers."""
     import numpy as np
     import torch
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dietcode.frontends.python.blocks import RegionBlock
 from dietcode.frontends.python.region_modules import numbers_as_tensors
-from dietcode.graph.program_model import MAX_ROWS, NUMBER, Lowest, NumberSource
+from dietcode.graph.program_model import MAX_ROWS, NUMBER, NumberSource
 from dietcode.runtime.recorded.variants import Type, machine_of_types
 
 Sources = tuple[NumberSource | None, ...]
@@ -173,26 +173,3 @@ class SampleRuns:
                 continue
             found.append(NumberSource(own, result, leaders.setdefault(node, at)))
         return tuple(found) if leaders and are_numbers else None
-
-
-def lowest_of(runs: Sequence[SampleRuns], block: int) -> Lowest | None:
-    """Return the calls of a block that are of whole numbers alone; None where there are none."""
-    kinds: Counter[Sources] = Counter()
-    for run in runs:
-        for bucket, sources in zip(run.buckets, run.sources, strict=True):
-            if bucket[2] == block:
-                kinds.update({one: count for one, count in sources.items() if one is not None})
-    if not kinds:
-        return None
-    ((chosen, _),) = kinds.most_common(1)
-    rows, rest = Counter[int](), Counter[int]()
-    for run in runs:
-        of_flush = Counter[int]()
-        for (flush, _, own, count), sources in zip(run.buckets, run.sources, strict=True):
-            if own != block:
-                continue
-            of_flush[flush] += sources[chosen]
-            if count > sources[chosen]:
-                rest[count - sources[chosen]] += 1
-        rows.update(count for count in of_flush.values() if count)
-    return Lowest(chosen, dict(rows), dict(rest))

@@ -19,19 +19,34 @@ from dietcode.runtime.recursion.moves import MoveStep
 def load_program(folder: Path, options: LoadOptions) -> LoadedProgram:
     """Load the bundle of a program; errors as for a model."""
     manifest, plan, libraries = open_bundle(folder, (PROGRAM_FORMAT, PROGRAM), read_program, options)
-    path = folder / PROGRAM
-    limits: dict[tuple[int, int], int] = {}
-    for number, block in enumerate(plan.blocks):
-        for step in block.steps:
-            if isinstance(step, KernelStep):
-                check_ranges(path, plan, block, step, libraries[step.digest])
-        for operand, rows in tables_of_ids(path, plan, block, libraries):
-            limits[number, operand] = min(rows, limits.get((number, operand), rows))
+    limits = checked_limits(folder / PROGRAM, plan, libraries)
     kernels = load_kernels(plan, libraries, options.weights or folder / WEIGHTS)
     return LoadedProgram(folder, manifest, plan, kernels, limits)
 
 
-def check_ranges(path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library) -> None:
+def checked_limits(
+    path: Path, plan: ProgramPlan, libraries: Mapping[str, Library]
+) -> dict[tuple[int, int], int]:
+    """Return how many rows the table of each operand has that is a number, by block and operand.
+
+    Raises
+    ------
+    LibraryError
+        A block calls a library with more rows than it takes, or reads rows of another table.
+    """
+    limits: dict[tuple[int, int], int] = {}
+    for number, block in enumerate(plan.blocks):
+        for step in block.steps:
+            if isinstance(step, KernelStep):
+                _check_ranges(path, plan, block, step, libraries[step.digest])
+        for operand, rows in tables_of_ids(path, plan, block, libraries):
+            limits[number, operand] = min(rows, limits.get((number, operand), rows))
+    return limits
+
+
+def _check_ranges(
+    path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library
+) -> None:
     """Refuse a call with more rows than a library takes."""
     ranges = {"T": (plan.max_rows, plan.max_rows), "B": (1, block.max_batch)}
     for name, extent in step.variables.items():

@@ -11,10 +11,9 @@ from typing import Any
 from dietcode.errors import LibraryError
 from dietcode.runtime.loading import LoadOptions
 from dietcode.runtime.manifest import PROGRAM, RECORDED_FORMAT, WEIGHTS
-from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.models.loading import kernels_of, open_bundle
 from dietcode.runtime.models.weights import read_weights
-from dietcode.runtime.programs.loading import check_ranges, tables_of_ids
+from dietcode.runtime.programs.loading import checked_limits
 from dietcode.runtime.programs.plan import read_recorded
 from dietcode.runtime.recorded.loaded import Opened, RecordedProgram
 from dietcode.runtime.recorded.regions import SourceRegion, UnitParts
@@ -58,14 +57,7 @@ def load_recorded(folder: Path, options: LoadOptions, program: Any) -> RecordedP
 def open_recorded(folder: Path, options: LoadOptions) -> Opened:
     """Open the bundle of a recorded program, and check all of it; errors as for a model."""
     manifest, plan, libraries = open_bundle(folder, (RECORDED_FORMAT, PROGRAM), read_recorded, options)
-    path = folder / PROGRAM
-    limits: dict[tuple[int, int], int] = {}
-    for number, block in enumerate(plan.blocks):
-        for step in block.steps:
-            if isinstance(step, KernelStep):
-                check_ranges(path, plan, block, step, libraries[step.digest])
-        for operand, rows in tables_of_ids(path, plan, block, libraries):
-            limits[number, operand] = min(rows, limits.get((number, operand), rows))
+    limits = checked_limits(folder / PROGRAM, plan, libraries)
     weights = read_weights(options.weights or folder / WEIGHTS, plan.weights)
     kernels_of(plan, libraries, weights)
     return Opened(folder, manifest, plan, libraries, weights, limits)
